@@ -73,6 +73,7 @@ def call_external(reader: Reader, name: str, arguments: Arguments) -> tuple[bool
 def call_parser(reader: Reader, method: ParserMethod, arguments: Arguments, *, certain: bool) -> object:
     """The value of a call of a parser's method. Groups and the parsers of subcommands count as the parser itself."""
     parser, name = method
+    parser.drops_rest = parser.drops_rest and not name.startswith("parse_")  # it parses the command line again
     if name == "add_argument":
         _add_argument(reader, parser, arguments, certain=certain)
     elif name in ("add_argument_group", "add_mutually_exclusive_group"):

@@ -45,6 +45,7 @@ class Parser:
         self.has_subcommands = False
         self.has_rest = False  # a positional argument that takes all words that follow
         self.is_tolerant = False  # the program permits unknown options
+        self.drops_rest = False  # the program certainly parses its command line, and loses unknown options
         self.is_strict = False  # the program certainly parses its command line, and stops at unknown options
         self.positionals: list[Option] = []  # with the name of their value
         self.libraries: list[tuple[str, str]] = []  # classes of libraries whose fields are options

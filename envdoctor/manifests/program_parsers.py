@@ -37,6 +37,7 @@ _CHANGES_ARGUMENTS = re.compile(
     r"\bsys\.argv(?:\[[^\]\n]*\])?\s*(?:\+=|=(?!=))|\bdel\s+sys\.argv|\bsys\.argv\.(?:append|extend|insert|pop|remove|clear)"
     r"|\bfrom\s+sys\s+import\b.*\bargv\b|\bargparse\._|\bArgumentParser\.\w+\s*=(?!=)"
 )
+_UNUSED_REST = re.compile(r"\(?\w+, _\w*\)? = ([\w.]+)\.parse_known_args\(\)")
 _LIBRARIES = frozenset({"argparse", "transformers", "trl", "deepspeed", "sys"})
 
 
@@ -98,6 +99,10 @@ class Reader(ExpressionReader):
             self._bind(scope, node.name, OwnClass(node, scope), certain=certain)
         elif isinstance(node, ast.Assign):
             value = self.value(node.value, scope, certain=certain)
+            if certain and (parser := _UNUSED_REST.fullmatch(ast.unparse(node))):
+                owner = self.value(ast.parse(parser[1], mode="eval").body, scope, certain=certain)
+                if isinstance(owner, Parser):
+                    owner.drops_rest = not owner.is_strict
             for target in node.targets:
                 self._assign(target, value, scope, certain=certain)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:

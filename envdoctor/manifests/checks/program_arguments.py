@@ -28,6 +28,7 @@ _LAUNCHERS = frozenset({
 _MAX_PROGRAMS = 40  # of a guide
 _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.75
+_MIN_KNOWN = 3  # options of a program, for each that it drops
 _LACKING = ("required", "positional")  # what a command does not have
 _PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
@@ -42,6 +43,9 @@ class StartedProgram:
             for package, name in parser.libraries:
                 self._add_fields(parser, package, name, context)
         self.parsers = [each for each in parsers if each.is_decided]
+        # Of several parsers, each can have options that the others drop.
+        self.dropping = next((each for each in parsers if each.drops_rest and not each.is_open), None)
+        self.dropping = self.dropping if len(parsers) == 1 else None
 
     def _add_fields(self, parser: Parser, package: str, name: str, context: GuideContext) -> None:
         fields = fields_of(package, name)
@@ -62,8 +66,9 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
     """A command starts a program of the checkout with an option or a value that its parser refuses.
 
     The parser is read from the code of the program: `argparse`, and the dataclasses of HfArgumentParser. A program
-    that permits unknown options, or whose options are computed, is left out. The arguments that CMD of a Dockerfile
-    lacks are a warning, as `docker run` can name another command; ENTRYPOINT gets further ones.
+    whose options are computed is left out. One that permits unknown options and loses them,
+    `args, _ = parser.parse_known_args()`, runs without such an option: a warning. The arguments that CMD of a
+    Dockerfile lacks are a warning, as `docker run` can name another command; ENTRYPOINT gets further ones.
     """
     found: set[tuple[str, str, str]] = set()
     for launch, programs in started_programs(context):
@@ -78,6 +83,11 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
             elif launch.instruction != "ENTRYPOINT" and not _is_written(context, launch, refusal.option):
                 found.add(key)
                 lacking.append((refusal, program, parser))
+        for refusal, program, parser in _dropped(context, programs, launch.program.arguments):
+            key = (program.path, refusal.option, refusal.value)
+            if key not in found:
+                found.add(key)
+                yield _problem(context, launch, refusal, program, parser)
         for refusal, program, parser in lacking[:1]:
             names = tuple(each.option for each, *_ in lacking)
             yield _problem(context, launch, refusal._replace(candidates=names), program, parser)
@@ -143,6 +153,28 @@ def _refused(
     yield from (each for each in found[0] if (each[0].kind, each[0].option) in shared)
 
 
+def _dropped(
+    context: GuideContext, programs: Sequence[StartedProgram], words: Sequence[str]
+) -> Iterator[tuple[Refusal, StartedProgram, Parser]]:
+    """The unknown options that a program drops, if it has most of the others.
+
+    No code of the checkout has their names, and no other file can be the program.
+    """
+    checkout = context.guide.checkout
+    program = programs[0] if len(programs) == 1 else None
+    if checkout is None or program is None or program.dropping is None or not checkout.is_clone:
+        return
+    unknown = [each for each in refusals(program.dropping, words) if each.kind == "unknown"]
+    known = [word for word in words if word.startswith("--") and word in program.dropping.options]
+    if len(unknown) * _MIN_KNOWN > len(known):
+        return
+    code = [checkout.text(each) for each in sorted(checkout.paths) if each.endswith(".py")] if unknown else []
+    for each in unknown:
+        name = each.option.lstrip("-")
+        if not any(name in text or name.replace("-", "_") in text for text in code):
+            yield each, program, program.dropping
+
+
 def _problem(
     context: GuideContext, launch: Launch, refusal: Refusal, program: StartedProgram, parser: Parser
 ) -> Problem:
@@ -155,6 +187,9 @@ def _problem(
     ]
     if refusal.kind == "unknown":
         evidence += [_fields_evidence(package, name) for package, name in dict.fromkeys(parser.libraries)]
+    if parser.drops_rest:
+        message = f"{reason}: parse_known_args drops it, and the program runs without it"
+        return Problem("warning", message, tuple(evidence), fix, line=line)
     stops = "HfArgumentParser" if parser.is_of_dataclasses else "argparse"
     if launch.instruction == "CMD" and refusal.kind in _LACKING:
         message = f"{reason}: `docker run` without a command of its own stops"

@@ -276,6 +276,23 @@ def _of_text(checkout: Path, text: str) -> list[Finding]:
     return [each for each in found if each.id == "RUN201"]
 
 
+def test_a_program_drops_an_option(checkout: Path) -> None:
+    others = "--epochs 3 --lr 1 --eval_batch 2 --mode test"
+    parses = PARSER + "args, _ = parser.parse_known_args()\n"
+    found = _audit(checkout, {"train.py": parses}, f"python train.py {others} --queue 5")
+    assert [(each.line, each.status) for each in found] == [(4, "warning")]
+    assert "train.py has no option --queue: parse_known_args drops it" in found[0].message
+    assert not _audit(checkout, {"train.py": parses}, "python train.py --epochs 3 --queue 5")  # of another program
+    for text in (
+        "import lib\nlib.use(queue=1)\n",
+        "second = argparse.ArgumentParser()\n",
+        "args, rest = parser.parse_known_args()\n",
+    ):
+        assert not _audit(checkout, {"train.py": parses + text}, f"python train.py {others} --queue 5")
+    for parse in ("args, rest = parser.parse_known_args()", "args, _ = parser.parse_known_args(words())"):
+        assert not _audit(checkout, {"train.py": PARSER + parse}, f"python train.py {others} --queue 5")
+
+
 def test_a_guide_without_packages_that_starts_programs_of_its_checkout(checkout: Path) -> None:
     (checkout / "train.py").write_text(PARSER + PARSES)
 
