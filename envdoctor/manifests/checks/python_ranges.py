@@ -8,7 +8,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.published import PublishedRelease, date_read, find_release
+from envdoctor.knowledge.published import date_read, find_release
 from envdoctor.knowledge.versions import dotted_numbers, newest_patch, public_part, satisfies
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -39,10 +39,8 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
     if guide.python or guide.stated_machine.python:
         return
     found = [
-        (newest, install.action, requirement)
-        for install in context.trace.installs
-        if not install.before.python and not install.before.image and install.action.tool != "conda"
-        for requirement in install.action.requirements
+        (newest, action, requirement)
+        for action, requirement in _without_python(context)
         if requirement.name in TORCH_FAMILY and (newest := _newest_python(requirement))
     ]
     oldest = min(found, key=lambda each: dotted_numbers(each[0]), default=None)
@@ -50,15 +48,31 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
         yield _unnamed(context, *oldest)
 
 
+def _without_python(context: GuideContext) -> Iterator[tuple[Install, InstallRequirement]]:
+    """The requirements of steps in environments whose Python no step names."""
+    for install in context.trace.installs:
+        if not install.before.python and not install.before.image and install.action.tool != "conda":
+            yield from ((install.action, requirement) for requirement in install.action.requirements)
+
+
 def _newest_python(requirement: InstallRequirement) -> str:
     """The newest Python with a wheel of a pinned release; empty if it is not known."""
+    return max(_exact_pythons(requirement), key=dotted_numbers, default="")
+
+
+def _exact_pythons(requirement: InstallRequirement) -> tuple[str, ...]:
+    """The Pythons with a wheel of a pinned release; none if they are not known."""
     release = find_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
-    exact = _exact_pythons(release) if release and release.kind == "wheels" else []
-    return max(exact, key=dotted_numbers, default="")
+    is_exact = release and release.kind == "wheels" and not any(each.endswith("+") for each in release.pythons)
+    return release.pythons if release and is_exact else ()
 
 
-def _exact_pythons(release: PublishedRelease) -> list[str]:
-    return [] if any(each.endswith("+") for each in release.pythons) else list(release.pythons)
+def _common_python(context: GuideContext, newest: str) -> str:
+    """The newest Python up to `newest` for which all pinned releases have wheels; empty if there is none."""
+    known = [pythons for _, requirement in _without_python(context) if (pythons := _exact_pythons(requirement))]
+    common = set(known[0]).intersection(*known[1:]) if known else set()
+    older = (each for each in common if dotted_numbers(each) <= dotted_numbers(newest))
+    return max(older, key=dotted_numbers, default="")
 
 
 def _unnamed(context: GuideContext, newest: str, action: Install, requirement: InstallRequirement) -> Problem:
@@ -66,6 +80,8 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
     is_old = satisfies(newest, f"<={_NEWEST_WITHOUT_SYSTEM}") is True
     status: Status = "warning" if is_old and context.guide.commands else "info"
     pinned = f"{requirement.name} {public_part(requirement.pin)}"
+    python = _common_python(context, newest) or newest
+    reason = ", for which all pins have wheels" if python != newest else ""
     return Problem(
         status,
         f"no step names the Python, and {pinned} has wheels up to Python {newest} only: an installer of a newer one "
@@ -74,8 +90,8 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
             guide_evidence(context, requirement.name, requirement.text, line),
             table_evidence(pinned, f"wheels up to Python {newest}", PYPI, date_read(requirement.name)),
         ),
-        f"Create the environment with Python {newest}.",
-        steps(shell_command("uv venv --python {}", newest)),
+        f"Create the environment with Python {python}{reason}.",
+        steps(shell_command("uv venv --python {}", python)),
         line=line,
     )
 

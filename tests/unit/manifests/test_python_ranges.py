@@ -38,6 +38,16 @@ def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) ->
         assert "3.10" in found[0].fix
 
 
+@each_case("pins, python", [
+    ("torch==1.12.0 xformers==0.0.13", "3.8"),  # wheels for Python 3.8 only
+    ("torch==1.12.0 xformers", "3.10"),
+    ("torch==1.12.0 xformers==0.0.28", "3.10"),
+])  # fmt: skip
+def test_the_python_for_an_old_torch_is_one_of_all_pins(pins: str, python: str) -> None:
+    (found,) = findings(sh(f"pip install {pins}"), "README.md", "RUN195")
+    assert f"Python {python}" in found.fix
+
+
 def project(requires: str, *requirements: str, more: str = "") -> str:
     dependencies = ", ".join(f'"{each}"' for each in requirements)
     return f'[project]\nname = "x"\nrequires-python = "{requires}"\ndependencies = [{dependencies}]\n{more}'
