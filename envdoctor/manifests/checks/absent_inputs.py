@@ -23,6 +23,16 @@ _USUAL = re.compile(
     r"|info|summary|pytorch_model|adapter_config|vocab|tokenizer)[_-]?\d*\.\w+",
     re.IGNORECASE,
 )
+_ARCHIVE = re.compile(r"/[\w.+-]+\.(?:gz|bz2|xz)$")
+_ARCHIVE_NAME = re.compile(r"[\w.+/-]+\.(?:gz|bz2|xz|zip|tar|tgz)\b")
+_UNPACKS = re.compile(
+    r"g(?:un)?zip\b|pigz|zcat|bz(?:ip2|cat)|\bxz|7z|compress|extract|un(?:pack|zip|archiv)|\btar\b|解压",
+    re.IGNORECASE,
+)
+_READS_ARCHIVES = re.compile(
+    r"gzip|gunzip|bz2|lzma|\.gz\b|compression|smart_open|xopen|unpack_archive|tarfile|zipfile"
+)
+_TOOLS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _CODE = (".py", ".yaml", ".yml", ".json", ".toml", ".ipynb")
 
 
@@ -30,12 +40,14 @@ _CODE = (".py", ".yaml", ".yml", ".json", ".toml", ".ipynb")
 def step_reads_a_file_from_another_directory(context: GuideContext) -> Iterator[Problem]:
     """A command writes a file, and a later one reads a file of the same name from another directory.
 
-    Only in a clone of git that has neither file. No other command, text or code names the file that is read.
+    Only in a clone of git that has neither file. No other command, text or code names the file that is read. Likewise
+    a file of which a step downloads the archive, `passages.tsv.gz`, and no step, text or code unpacks one.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
     passed = [each for each in passed_files(context, checkout, _PATH) if each.option]
+    yield from _packed(context, checkout)
     seen: set[str] = set()
     for index, each in enumerate(passed):
         path = posixpath.normpath(each.path)
@@ -46,6 +58,43 @@ def step_reads_a_file_from_another_directory(context: GuideContext) -> Iterator[
         source = next((other for other in before if _is_source(other, path)), None)
         if source and not each.is_there(checkout) and not _is_named_elsewhere(context, checkout, passed, path):
             yield _moved(context, each, source)
+
+
+def _packed(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
+    """The files of which steps download the archive, and that nothing unpacks."""
+    downloads = [each for each in context.guide.commands if each.name in ("wget", "curl", "aria2c")]
+    archives = {posixpath.basename(word): each for each in downloads for word in each.words if _ARCHIVE.search(word)}
+    passed = passed_files(context, checkout, _PATH) if archives else ()
+    first = {posixpath.basename(each.path): each for each in reversed([*passed])}
+    for name, each in first.items():
+        archive = next((f"{name}{suffix}" for suffix in _TOOLS if f"{name}{suffix}" in archives), "")
+        download = archives.get(archive)
+        if not download or download.line > each.launch.line or each.is_there(checkout):
+            continue
+        if _WRITTEN.search(each.option) or _is_unpacked(context, checkout, archive):
+            continue
+        program = each.launch.program.script or f"-m {each.launch.program.module}"
+        yield Problem(
+            "warning",
+            f"{program} reads {each.path}, and no step unpacks {archive}, which line {download.line} downloads",
+            (
+                guide_evidence(context, "download", archive, download.line),
+                guide_evidence(context, "command", f"{program} ... {each.path}", each.launch.line),
+            ),
+            f"Unpack it first: {_TOOLS[posixpath.splitext(archive)[1]]} -d {archive}",
+            line=line_of(context, each.launch.line, each.path),
+        )
+
+
+def _is_unpacked(context: GuideContext, checkout: Checkout, archive: str) -> bool:
+    """Whether a line can unpack an archive, and does not only unpack others, or whether code reads archives."""
+    for line in context.guide.lines:
+        others = _ARCHIVE_NAME.findall(line)
+        is_of_others = others and archive not in line and not re.search(r"[*$?{]", line)
+        if _UNPACKS.search(line) and not is_of_others:
+            return True
+    code = (checkout.text(each) for each in sorted(checkout.paths) if each.endswith((".py", ".sh")))
+    return any(map(_READS_ARCHIVES.search, code))
 
 
 def _is_source(other: PassedFile, path: str) -> bool:

@@ -74,3 +74,18 @@ def test_a_file_that_the_text_or_code_names(clone: Path) -> None:
 def test_the_steps_of_a_script_that_the_guide_starts(clone: Path) -> None:
     (clone / "run.sh").write_text("\n".join(READS_ANOTHER["an option"]))
     assert [each.line for each in _found(clone, "bash run.sh")] == [4]
+
+
+def test_a_file_of_which_only_the_archive_is_downloaded(clone: Path) -> None:
+    fetch, read = "wget https://a.org/b/passages.tsv.gz", "python eval.py --passages passages.tsv"
+    for commands in ((fetch, read), (fetch, "gzip -d lists/other.tsv.gz", "python eval.py data/passages.tsv")):
+        (found,) = _found(clone, *commands)
+        assert (found.line, found.status) == (3 + len(commands), "warning")
+        assert "no step unpacks passages.tsv.gz, which line 4 downloads" in found.message
+    for step in ("gunzip passages.tsv.gz", "gzip -d *.gz", "pigz -d passages.tsv.gz"):
+        assert not _found(clone, fetch, step, read)
+    assert not _found(clone, fetch, read, text="\nExtract the files.\n")
+    assert not _found(clone, fetch, "python eval.py --passages passages.tsv.gz")
+    assert not _found(clone, read, fetch)
+    (clone / "train.py").write_text("import gzip\n")
+    assert not _found(clone, fetch, read)
