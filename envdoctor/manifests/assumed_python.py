@@ -11,9 +11,8 @@ from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import parse_wheel_name
 
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
-_NEWER_PYTHONS = (USUAL_PYTHON, "3.11")
 _OLDER_PYTHONS = ("3.9", "3.8")
-_USUAL_PYTHONS = (*_NEWER_PYTHONS, "3.10", *_OLDER_PYTHONS)
+_USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
 _ENDED_PYTHONS = ("3.7", "3.6")  # of old pins that have more wheels for them
 _RARE_PYTHONS = ("3.13", "3.14", *_ENDED_PYTHONS)  # of guides that permit none of the usual ones
 _MAX_PYTHONS = 3
@@ -22,8 +21,7 @@ _MAX_PYTHONS = 3
 def other_python(guide: Guide, assumed: str, index: IndexFacts | None = None) -> str:
     """Another Python that a guide can be for as well as for the assumed one; empty if the guide names its Python.
 
-    An older one than guides of today name is none, unless the pins of the guide exclude the newest ones: a guide with
-    torch 1.12 is of a time when Python 3.8 was usual.
+    An older one than guides of today name is none, unless the pins of the guide are for it.
     """
     if guide.python or guide.stated_machine.python:
         return ""
@@ -33,8 +31,7 @@ def other_python(guide: Guide, assumed: str, index: IndexFacts | None = None) ->
         for python in _USUAL_PYTHONS
         if missing[python] == missing.get(assumed) and python != assumed and permits(guide.permitted_python, python)
     ]
-    permits_newer = any(missing[python] <= missing.get(assumed, 0) for python in _NEWER_PYTHONS)
-    if assumed not in _OLDER_PYTHONS and permits_newer:
+    if assumed not in _OLDER_PYTHONS:
         likely = [python for python in likely if python not in _OLDER_PYTHONS]
     return likely[-1] if likely else ""
 
