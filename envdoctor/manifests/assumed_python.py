@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import PublishedRelease, find_release, is_older_than_table
 from envdoctor.knowledge.versions import public_part
-from envdoctor.manifests.actions import Install
+from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
 from envdoctor.resolution.index_facts import IndexFacts
@@ -59,7 +60,7 @@ def _missing_wheels(guide: Guide, index: IndexFacts | None = None) -> dict[str, 
         if isinstance(action, Install) and action.tool != "conda"
         for requirement in action.requirements
         if requirement.pin
-    ]
+    ] + _torch_of_images(guide)
     compiled = [release for pin in pins if (release := _release(*pin, index)) and release.kind == "wheels"]
     tags = [
         wheel.python_tag
@@ -73,6 +74,16 @@ def _missing_wheels(guide: Guide, index: IndexFacts | None = None) -> dict[str, 
         + sum(tag != f"cp{python.replace('.', '')}" for tag in tags)
         for python in (*_USUAL_PYTHONS, *_ENDED_PYTHONS)
     }
+
+
+def _torch_of_images(guide: Guide) -> list[tuple[str, str]]:
+    """The torch of each image whose Python is not known: the image has a Python for which this torch is built."""
+    contents = [
+        image_contents(action.name, action.tag)
+        for action in guide.actions
+        if isinstance(action, UseImage) and action.is_entered
+    ]
+    return [("torch", each.versions["torch"]) for each in contents if "torch" in each.versions and not each.python]
 
 
 def _release(name: str, version: str, index: IndexFacts | None) -> PublishedRelease | None:

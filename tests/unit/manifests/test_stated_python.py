@@ -179,6 +179,16 @@ def test_the_pythons_that_a_guide_can_be_for(text: str, permitted: str, pythons:
     assert usual_pythons(guide) == pythons
 
 
+@each_case("image, pythons", [
+    ("pytorch/pytorch:1.8.0-cuda11.1-cudnn8-devel", ["3.9", "3.8", "3.7"]),
+    ("anibali/pytorch:1.11.0-cuda11.3-ubuntu20.04", ["3.10", "3.9", "3.8"]),
+    ("nvidia/cuda:12.4.1-devel-ubuntu22.04", ["3.12", "3.11", "3.10"]),
+])  # fmt: skip
+def test_the_torch_of_an_image_limits_its_python(image: str, pythons: list[str]) -> None:
+    guide = parse_guide(f"```dockerfile\nFROM {image}\nRUN pip install flask==2.0.3\n```\n", "README.md")
+    assert usual_pythons(guide) == pythons
+
+
 @each_case(
     "steps, pythons, other",
     [
