@@ -296,8 +296,8 @@ class SetSearch:
             return _noted(solved, today)
         older = _noted(replace(solved, day=self.solver.day, dependencies=dependencies), problems)
         newer = "; ".join(each for each in today.notes if each not in problems.notes)
-        named = newer and f"remaining without the pinned dependencies: {newer}"
-        return replace(older, note="; ".join(filter(None, (older.note, named))))
+        remaining = newer and f"remaining without the pinned dependencies: {newer}"
+        return replace(older, note="; ".join(filter(None, (older.note, remaining))))
 
     def _solved(
         self, requirements: Sequence[str], attempt: Attempt, dropped: Sequence[DroppedPackage], note: str
