@@ -37,11 +37,11 @@ _CODE = (".py", ".yaml", ".yml", ".json", ".toml", ".ipynb")
 
 
 @rule("RUN230", kind="guide", severity="warning", cause="dependency-pin-violated", url=OPEN)
-def step_reads_a_file_from_another_directory(context: GuideContext) -> Iterator[Problem]:
-    """A command writes a file, and a later one reads a file of the same name from another directory.
+def step_reads_a_file_that_no_step_makes(context: GuideContext) -> Iterator[Problem]:
+    """A command reads a file that an earlier one writes into another directory, or whose archive nothing unpacks.
 
-    Only in a clone of git that has neither file. No other command, text or code names the file that is read. Likewise
-    a file of which a step downloads the archive, `passages.tsv.gz`, and no step, text or code unpacks one.
+    Only in a clone of git that does not have the file. No other command, text or code names the file that is read. Of
+    an archive, such as `passages.tsv.gz`, a step downloads it, and no step, text or code unpacks one.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:

@@ -33,7 +33,7 @@ def file_does_not_have_the_variable(context: GuideContext) -> Iterator[Problem]:
     """A guide asks the reader to set a variable in a file of the checkout that does not have it.
 
     Only where the sentence, or the line before it, names one file, and this has a variable of a name that is alike.
-    No file of the checkout has the variable, and it is none of a tool.
+    No file of the checkout has the variable, and it is not one that a tool reads.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:

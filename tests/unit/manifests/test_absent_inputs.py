@@ -53,7 +53,7 @@ MADE: dict[str, tuple[str, ...]] = {
 
 
 @each_case("name", [*READS_ANOTHER])
-def test_a_step_reads_a_file_from_another_directory(name: str, clone: Path) -> None:
+def test_a_step_reads_a_file_that_no_step_makes(name: str, clone: Path) -> None:
     commands = READS_ANOTHER[name]
     assert [(each.line, each.status) for each in _found(clone, *commands)] == [(3 + len(commands), "warning")]
 
