@@ -30,7 +30,12 @@ class GuideContext(NamedTuple):
     environments: list[CorrectedEnvironment]
     build: BuildTarget
     machine: Machine | None = None  # the machine that the audit is for, if it is not that of the guide
-    index_facts: IndexFacts | None = None  # None: nothing is requested from the package index
+    solver: StepSolver | None = None
+
+    @property
+    def index_facts(self) -> IndexFacts | None:
+        """Further facts of the package index; None: nothing is requested from it."""
+        return self.solver.index if self.solver and not self.solver.reason else None
 
     @property
     def platform(self) -> str:
@@ -67,8 +72,7 @@ def build_context(
         )
         for state in trace.final_states
     ]
-    index = solver.index if solver and not solver.reason else None
-    return GuideContext(guide, trace, environments, build, machine, index)
+    return GuideContext(guide, trace, environments, build, machine, solver)
 
 
 def _variables(guide: Guide) -> dict[str, str]:

@@ -49,6 +49,7 @@ class InstallStep(NamedTuple):
     resolution: Resolution
     variables: dict[str, str]
     system_packages: frozenset[str]  # installed by earlier steps
+    target: ResolverTarget  # that the step was resolved for
 
 
 class GuideTrace(NamedTuple):
@@ -310,6 +311,7 @@ class GuideInterpreter:
                 resolution._replace(packages=resolved),
                 variables,
                 frozenset(self.system_packages),
+                self._target(released, before),
             )
         )
 

@@ -6,6 +6,7 @@ from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_python import USER, python_origin
 
@@ -57,3 +58,8 @@ def guide_command(command: str) -> tuple[Remedy, ...]:
 def install_step(*packages: str, backend: str = "") -> tuple[Remedy, ...]:
     """Install requirements of the guide with others."""
     return (remedy_of([Install(packages=packages, backend=backend)]),)
+
+
+def requirement_texts(install: InstallStep) -> list[str]:
+    """The first requirements of the step."""
+    return [requirement.text for requirement in install.action.requirements[:6]]

@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import SetVariables, torch_source
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.replacements import requirement_texts
+from envdoctor.manifests.checks.evidence import (
+    guide_command,
+    guide_evidence,
+    install_step,
+    line_of,
+    requirement_texts,
+    table_evidence,
+)
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 

@@ -13,8 +13,13 @@ from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_im
 from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage, torch_source
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.replacements import requirement_texts
+from envdoctor.manifests.checks.evidence import (
+    guide_evidence,
+    install_step,
+    line_of,
+    requirement_texts,
+    table_evidence,
+)
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import image_state
 from envdoctor.resolution.requirement import InstallRequirement

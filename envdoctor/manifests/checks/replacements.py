@@ -7,28 +7,26 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from envdoctor.core.records import Status
-from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.releases import (
     optional_specifier,
-    parse_requirement,
     required_specifier,
-    requirements_of_release,
 )
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, public_part, satisfies
 from envdoctor.manifests.actions import UseRunner, UseWorkflowAction, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.kept_releases import keep_or_choose
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_packages import has_constraints
 from envdoctor.manifests.step_resolution import COMPANIONS, has_other_index
-from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, cuda_builds
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build
 from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
@@ -143,7 +141,7 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     is_intended = new.pinned and not to_cpu and old.origin == "PyPI"
     replaced_by = f"a dependency ({new.reason})" if new.is_dependency else f"`{new.reason}`"
     breaks_vllm = old.name == "torch" and "vllm" in install.after.packages
-    fix, remedies = _keep_or_choose(context, install, old, new)
+    fix, remedies = keep_or_choose(context, install, old, new)
     status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
     is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
     is_guess |= new.is_dependency and _requiring(new) in _brought_by_conda(context, install)
@@ -186,71 +184,6 @@ def _is_harmless(install: InstallStep, old: ResolvedPackage, new: ResolvedPackag
         return False
     follow = all(name in install.resolution.packages for name in COMPANIONS if name in install.before.packages)
     return follow and major_minor(new.cuda) <= major_minor(old.cuda)
-
-
-def _keep_or_choose(
-    context: GuideContext, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
-) -> tuple[str, tuple[Remedy, ...]]:
-    """The fix, and the command for it if one can be solved.
-
-    The old release is kept if the step permits it. Otherwise the step needs the new one: in the build that the guide
-    chose before.
-    """
-    texts = [text for text in requirement_texts(install) if parse_install_requirement(text, 0)]
-    others = [text for text in texts if (named := parse_install_requirement(text, 0)) and named.name != old.name]
-    pin = f"{old.name}=={public_part(old.version)}"
-    backend = f"cu{old.cuda.replace('.', '')}" if old.name == "torch" and old.cuda not in ("", "cpu") else ""
-    if not is_prerelease(old.version) and not _excludes(install, old):
-        command = install_step(*others, pin, backend=backend if old.origin.startswith("the PyTorch") else "")
-        fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
-        return fix, command
-    needed = f"{new.name}=={public_part(new.version)}"
-    requires = _requires(new)
-    if old.origin == IMAGE_ORIGIN and not new.is_dependency and not new.pinned:
-        return f"{install.before.image} contains {old.name}: omit it from this step.", ()
-    if old.origin == IMAGE_ORIGIN:
-        fix = f"{requires} {needed}, which is not the build of {install.before.image}. Use an image that contains "
-        what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
-        return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
-    if old.name != "torch":
-        return f"{requires} {needed}: install that release in the earlier step.", install_step(*others, needed)
-    built = cuda_builds(new.version, context.platform)
-    for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
-    cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
-    if not cuda:
-        return f"{requires} {needed}, which has no CUDA build for {context.platform}: use a newer release.", ()
-    backend = f"cu{cuda.replace('.', '')}"
-    return (
-        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
-        install_step(*others, needed, backend=backend),
-    )
-
-
-def _requires(new: ResolvedPackage) -> str:
-    """The beginning of a sentence on a release that a step needs. A range does not require the release itself."""
-    if not new.is_dependency:
-        return "This step requires"
-    requiring = new.reason.removeprefix("required by ")
-    name, _, version = requiring.partition(" ")
-    bounds = (parse_requirement(text) for text in requirements_of_release(name, public_part(version)))
-    is_exact = any(bound and bound.name == new.name and bound.specifier.startswith("==") for bound in bounds)
-    return f"{requiring} requires" if is_exact else "This step resolves to"
-
-
-def _excludes(install: InstallStep, old: ResolvedPackage) -> bool:
-    """Whether a package of the step requires another release than the old one."""
-    for package in install.resolution.packages.values():
-        for text in requirements_of_release(package.name, public_part(package.version)):
-            bound = parse_requirement(text)
-            if bound and bound.name == old.name and satisfies(public_part(old.version), bound.specifier) is False:
-                return True
-    named = (requirement for requirement in install.action.requirements if requirement.name == old.name)
-    return any(satisfies(public_part(old.version), requirement.specifier) is False for requirement in named)
-
-
-def requirement_texts(install: InstallStep) -> list[str]:
-    """The first requirements of the step."""
-    return [requirement.text for requirement in install.action.requirements[:6]]
 
 
 def _describe(package: ResolvedPackage) -> str:

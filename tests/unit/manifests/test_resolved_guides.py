@@ -195,6 +195,22 @@ def test_conda_selects_the_companions_of_its_torch(solver: UvStepSolver, tmp_pat
     assert found(audit(tmp_path, text, solver), "RUN010") == []
 
 
+def test_the_earlier_torch_is_kept_where_a_release_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:
+    """An open package has an older release for torch 2.4. A pinned one has none; torchvision follows its torch."""
+    for version, requires in (("1.0", "torch>=2"), ("2.0", "torch>=2.8")):
+        write_wheel(tmp_path / "wheels", "uses-torch", version, requires=[requires])
+    write_wheel(tmp_path / "wheels", "needs-older", "1.0", requires=["uses-torch"])
+    first = "pip install torch==2.4.0 torchvision==0.19.0"
+    commands = {}
+    for step in ("pip install -U needs-older", "pip install uses-torch==2.0"):
+        (replaced,) = found(audit(tmp_path, sh(first, step), solver), "RUN010")
+        ((commands[step],),) = [remedy.commands for remedy in replaced.remedies]
+    assert list(commands.values()) == [
+        "uv pip install needs-older torch==2.4.0",
+        "uv pip install uses-torch==2.0 torch==2.15.0 torchvision --torch-backend=cu132",
+    ]
+
+
 def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_path: Path) -> None:
     """The index has torch for setuptools 77 and newer. pip replaces the setuptools and keeps the torch of conda."""
     mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"))

@@ -1,0 +1,82 @@
+"""The correction of a step that would replace an installed package."""
+
+from __future__ import annotations
+
+from envdoctor.core.remedies import Remedy
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
+from envdoctor.knowledge.versions import is_prerelease, major_minor, public_part, satisfies
+from envdoctor.manifests.checks.evidence import install_step, requirement_texts
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import COMPANIONS, resolve_step
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import cuda_builds
+
+
+def keep_or_choose(
+    context: GuideContext, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
+) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix, and the command for it if one can be solved.
+
+    The old release is kept if the step permits it. Otherwise the step needs the new one: in the build that the guide
+    chose before.
+    """
+    texts = [text for text in requirement_texts(install) if parse_install_requirement(text, 0)]
+    others = [text for text in texts if (named := parse_install_requirement(text, 0)) and named.name != old.name]
+    pin = f"{old.name}=={public_part(old.version)}"
+    backend = f"cu{old.cuda.replace('.', '')}" if old.name == "torch" and old.cuda not in ("", "cpu") else ""
+    if not is_prerelease(old.version) and _can_keep(context, install, old, pin):
+        command = install_step(*others, pin, backend=backend if old.origin.startswith("the PyTorch") else "")
+        fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
+        return fix, command
+    needed = f"{new.name}=={public_part(new.version)}"
+    requires = _requires(new)
+    if old.origin == IMAGE_ORIGIN and not new.is_dependency and not new.pinned:
+        return f"{install.before.image} contains {old.name}: omit it from this step.", ()
+    if old.origin == IMAGE_ORIGIN:
+        fix = f"{requires} {needed}, which is not the build of {install.before.image}. Use an image that contains "
+        what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
+        return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
+    if old.name != "torch":
+        return f"{requires} {needed}: install that release in the earlier step.", install_step(*others, needed)
+    built = cuda_builds(new.version, context.platform)
+    for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
+    cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
+    if not cuda:
+        return f"{requires} {needed}, which has no CUDA build for {context.platform}: use a newer release.", ()
+    backend = f"cu{cuda.replace('.', '')}"
+    companions = [name for name in COMPANIONS if name in install.before.packages.keys() - install.resolution.packages]
+    return (
+        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
+        install_step(*others, needed, *companions, backend=backend),
+    )
+
+
+def _requires(new: ResolvedPackage) -> str:
+    """The beginning of a sentence on a release that a step needs. A range does not require the release itself."""
+    if not new.is_dependency:
+        return "This step requires"
+    requiring = new.reason.removeprefix("required by ")
+    name, _, version = requiring.partition(" ")
+    bounds = (parse_requirement(text) for text in requirements_of_release(name, public_part(version)))
+    is_exact = any(bound and bound.name == new.name and bound.specifier.startswith("==") for bound in bounds)
+    return f"{requiring} requires" if is_exact else "This step resolves to"
+
+
+def _can_keep(context: GuideContext, install: InstallStep, old: ResolvedPackage, pin: str) -> bool:
+    """Whether the step has a solution with the old release, such as an older release of what requires the new one."""
+    kept = parse_install_requirement(pin, old.line)
+    if named := [each for each in install.action.requirements if each.name == old.name]:
+        return not any(satisfies(public_part(old.version), each.specifier) is False for each in named)
+    if kept and context.solver and install.resolution.state in ("solved", "partial"):
+        action = install.action._replace(requirements=(*install.action.requirements, kept))
+        resolution = resolve_step(action, install.before, install.target, context.solver)
+        if resolution.state != "unresolved":
+            return resolution.state != "conflict"
+    return not any(
+        bound and bound.name == old.name and satisfies(public_part(old.version), bound.specifier) is False
+        for package in install.resolution.packages.values()
+        for bound in map(parse_requirement, requirements_of_release(package.name, public_part(package.version)))
+    )
