@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from itertools import pairwise
+
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_python import USER, python_origin
+from envdoctor.resolution.requirement import parse_install_requirement
+
+_FILE_OPTIONS = ("-r", "--requirement", "--requirements")
+_MAX_REQUIREMENTS = 20  # of a command that a person reads
 
 
 def line_of(context: GuideContext, start: int, text: str) -> int:
@@ -60,6 +68,26 @@ def install_step(*packages: str, backend: str = "") -> tuple[Remedy, ...]:
     return (remedy_of([Install(packages=packages, backend=backend)]),)
 
 
-def requirement_texts(install: InstallStep) -> list[str]:
-    """The first requirements of the step."""
-    return [requirement.text for requirement in install.action.requirements[:6]]
+def install_with(install: InstallStep, *more: str, backend: str = "", without: str = "") -> tuple[Remedy, ...]:
+    """Install the requirements of a step with others in one command, in which its requirements files stay files.
+
+    `without` is a package whose requirement is left out. There is no command for a long list of a manifest.
+    """
+    words = _words(install.action.command)
+    files = [file for word, file in pairwise(words) if word in _FILE_OPTIONS]
+    texts = [
+        each.text
+        for each in install.action.requirements
+        if each.name != without and parse_install_requirement(each.text, 0) and (not files or each.text in words)
+    ]
+    if files:
+        command = shell_command("uv pip install {} {}", [f"--requirements={file}" for file in files], [*texts, *more])
+        return (remedy_of([UserCommand(command=command + (f" --torch-backend={backend}" if backend else ""))]),)
+    return install_step(*texts, *more, backend=backend) if len(texts) <= _MAX_REQUIREMENTS else ()
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # an unclosed quote
+        return []

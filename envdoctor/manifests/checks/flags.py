@@ -12,8 +12,8 @@ from envdoctor.manifests.checks.evidence import (
     guide_command,
     guide_evidence,
     install_step,
+    install_with,
     line_of,
-    requirement_texts,
     table_evidence,
 )
 from envdoctor.manifests.context import GuideContext
@@ -50,7 +50,7 @@ def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
                         ),
                     ),
                     f"Use the uv option --torch-backend={backend}.",
-                    install_step(*requirement_texts(install), backend=backend),
+                    install_with(install, backend=backend),
                     line=line,
                 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from envdoctor.core.remedies import Remedy
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, major_minor, public_part, satisfies
-from envdoctor.manifests.checks.evidence import install_step, requirement_texts
+from envdoctor.manifests.checks.evidence import install_with
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
@@ -23,12 +23,11 @@ def keep_or_choose(
     The old release is kept if the step permits it. Otherwise the step needs the new one: in the build that the guide
     chose before.
     """
-    texts = [text for text in requirement_texts(install) if parse_install_requirement(text, 0)]
-    others = [text for text in texts if (named := parse_install_requirement(text, 0)) and named.name != old.name]
     pin = f"{old.name}=={public_part(old.version)}"
     backend = f"cu{old.cuda.replace('.', '')}" if old.name == "torch" and old.cuda not in ("", "cpu") else ""
     if not is_prerelease(old.version) and _can_keep(context, install, old, pin):
-        command = install_step(*others, pin, backend=backend if old.origin.startswith("the PyTorch") else "")
+        kept_build = backend if old.origin.startswith("the PyTorch") else ""
+        command = install_with(install, pin, backend=kept_build, without=old.name)
         fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
         return fix, command
     needed = f"{new.name}=={public_part(new.version)}"
@@ -40,7 +39,9 @@ def keep_or_choose(
         what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
         return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
     if old.name != "torch":
-        return f"{requires} {needed}: install that release in the earlier step.", install_step(*others, needed)
+        return f"{requires} {needed}: install that release in the earlier step.", install_with(
+            install, needed, without=old.name
+        )
     built = cuda_builds(new.version, context.platform)
     for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
     cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
@@ -50,7 +51,7 @@ def keep_or_choose(
     companions = [name for name in COMPANIONS if name in install.before.packages.keys() - install.resolution.packages]
     return (
         f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
-        install_step(*others, needed, *companions, backend=backend),
+        install_with(install, needed, *companions, backend=backend, without=old.name),
     )
 
 

@@ -16,8 +16,8 @@ from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage
 from envdoctor.manifests.checks.evidence import (
     guide_evidence,
     install_step,
+    install_with,
     line_of,
-    requirement_texts,
     table_evidence,
 )
 from envdoctor.manifests.context import GuideContext
@@ -177,9 +177,13 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
                     table_evidence(f"torch {version}", available, TORCH_MATRIX, "2026-11-21"),
                 ),
                 f"Use --torch-backend={best}." if best else "Use a torch release that has a build.",
-                either(*(
-                    (shell_command("uv pip install 'torch=={}' --torch-backend={}", version, best),) if best else ()
-                )),
+                either(
+                    *(
+                        (shell_command("uv pip install 'torch=={}' --torch-backend={}", version, best),)
+                        if best
+                        else ()
+                    )
+                ),
                 line=line,
             )
 
@@ -245,7 +249,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
                 f"--index-url replaces PyPI by {source}, which does not have {', '.join(not_on_index[:5])}",
                 (guide_evidence(context, "--index-url", str(source), line),),
                 "Install torch in a separate step, or use --extra-index-url (uv: --torch-backend).",
-                install_step(*requirement_texts(install), backend=source.backend),
+                install_with(install, backend=source.backend),
                 line=line,
             )
 
