@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.published import releases_in_range
+from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.resolver import Bound
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 
@@ -78,10 +80,23 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
             for bound in bounds
         ),
         f"Use {pin}" + (f", which {required.required_by} requires." if required.required_by else "."),
-        install_step(pin),
+        install_step(pin, *_companions(install, name), backend=_backend(install, name, in_guide)),
         line=line_of(context, in_guide.line or install.action.line, in_guide.text),
         cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
     )
+
+
+def _companions(install: InstallStep, name: str) -> list[str]:
+    """The packages of a step that follow another torch."""
+    return [each.name for each in install.action.requirements if each.name in COMPANIONS] if name == "torch" else []
+
+
+def _backend(install: InstallStep, name: str, in_guide: Bound) -> str:
+    """The build of torch that a step selects with its index or with a local version."""
+    if name not in TORCH_FAMILY:
+        return ""
+    local = _LOCAL_VERSION.search(in_guide.specifier)
+    return torch_source(install.action).backend or (local[0].removeprefix("+") if local else "")
 
 
 def _cause_of_conflict(name: str, required_by: set[str]) -> str:

@@ -9,11 +9,12 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Download, Install, InstallSystemPackages, SelectEnvironment, SetVariables
-from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.torch_index_text import INDEX_URL
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 PIP_SCRIPT = "https://pip.pypa.io/en/stable/installation/#get-pip-py"
@@ -93,6 +94,8 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
         pin = f"{requirement.name}=={public_part(requirement.pin)}"
         item = context.guide.lines[line - 1].strip()  # below `pip:` of an environment.yml
         is_listed = item.startswith("- ") and item[2:].lstrip(" '\"").startswith(requirement.text)
+        excluded = {name for name, _ in contradicting_bounds(install)}  # another release of torch is needed
+        has_command = not is_listed and excluded.isdisjoint(TORCH_FAMILY)
         yield Problem(
             "error",
             f"{requirement.text} is not on PyPI, and the step names no index that has it",
@@ -100,7 +103,7 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
             f"Add `- --extra-index-url {INDEX_URL}{local[1]}` below `pip:`."
             if is_listed
             else f"Use the PyTorch index: --torch-backend={local[1]}.",
-            () if is_listed else install_step(pin, backend=local[1]),
+            install_step(pin, backend=local[1]) if has_command else (),
             line=line,
         )
 

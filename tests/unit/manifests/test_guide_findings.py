@@ -85,6 +85,15 @@ def test_a_conflict_between_two_packages_without_a_requirement_of_the_guide() ->
     assert "Use torch==2.7.0, which torchvision requires" in conflict.fix
 
 
+def test_the_command_for_a_conflict_keeps_the_build_of_the_step() -> None:
+    """xformers 0.0.20 requires torch 2.0.1: the pins of torch 2.0.0 get no command of their own."""
+    found = findings_of(sh("pip install torch==2.0.0+cu118 torchvision==0.15.1+cu118 xformers==0.0.20"))
+    ((command,),) = [remedy.commands for remedy in found["RUN002"].remedies]
+    assert command == "uv pip install torch==2.0.1 torchvision --torch-backend=cu118"
+    assert found["RUN014"].fix == "Use the PyTorch index: --torch-backend=cu118."
+    assert found["RUN014"].remedies == ()
+
+
 def test_the_machine_of_a_guide_has_its_architecture() -> None:
     guide = parse_guide("```bash\npip install torch==2.8.0\n```\n", "guide.md")
     machine = build_machine(interpret_guide(guide, read_recorded("gh200-480gb"), "2026-11-23"))
