@@ -106,14 +106,14 @@ def solve_set(
     for stated in for_stated_cuda(corrected):
         found = SetSearch(stated, SetSolver(stated, sources, (time.monotonic() + end) / 2), check).as_stated()
         if found and found.state == "solved":
-            return found
+            return _for_other_python(found, corrected.python)
     searches = []
     for python in likely_pythons(corrected):
         for_python = replace(corrected, python=python)
         search = SetSearch(for_python, SetSolver(for_python, sources, end), check)
         found = search.as_stated()
         if found and found.state == "solved":
-            return found
+            return _for_other_python(found, corrected.python)
         searches.append((search, found))
         if found:
             break
@@ -125,7 +125,14 @@ def solve_set(
     if found.state != "solved" and corrected.is_python_assumed and _depends_on_python(found.note):
         note = f"could not be solved here, state the Python with --python: {found.note}"
         return replace(found, state="not-verified", note=note)
-    return found
+    return _for_other_python(found, corrected.python) if found.state == "solved" else found
+
+
+def _for_other_python(found: SolvedSet, audited: str) -> SolvedSet:
+    """The set with a note if the findings of the audit are for another Python."""
+    if found.corrected.python in ("", audited) or not audited:
+        return found
+    return replace(found, note="; ".join(filter(None, (f"the findings are for Python {audited}", found.note))))
 
 
 def _depends_on_python(conflict: str) -> bool:

@@ -104,6 +104,7 @@ def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sou
     solved = solve_set(replace(old, is_python_assumed=True), with_wheel)
     assert (solved.state, solved.target) == ("solved", "x86_64-manylinux_2_35, Python 3.11")
     assert (solved.corrected.requirements, solved.corrected.dropped) == (old.requirements, ())
+    assert solved.note == "the findings are for Python 3.12"
 
 
 def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) -> None:
