@@ -30,6 +30,11 @@ BUILT_WITH_TORCH = frozenset(
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
+_WITH_COMPILER = ("Use an image with nvcc, such as a -devel image of nvidia/cuda or pytorch/pytorch.", steps())
+_FIND_COMPILER = (
+    "Look for nvcc on the machine. Without one, install the toolkit of torch's CUDA version and set CUDA_HOME.",
+    steps("nvcc --version"),
+)
 _CUDA_IN_TEXT = re.compile(
     r"\bCUDA(?: toolkit| version|-toolkit)?[ :=|*`_(]{0,6}(?:>=?\s*)?1[1-3]\.\d|\bnvcc\b", re.IGNORECASE
 )
@@ -257,8 +262,6 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
     """A package is compiled without nvcc: in a runtime image, or although no step installs a CUDA toolkit."""
     for install, requirement, line in possible_builds(context):
         state = install.before
-        torch = install.after.packages.get("torch")
-        cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
         if _fails_isolated(install):
             continue
         if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in BUILT_WITH_TORCH | {"vllm"}:
@@ -271,8 +274,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 "error" if state.image else "warning",
                 f"{requirement.name} is compiled from source, but {reason}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
-                "Use a -devel image, or install the toolkit of torch's CUDA version and set CUDA_HOME.",
-                steps(shell_command("export CUDA_HOME=/usr/local/cuda-{}", cuda)) if cuda else (),
+                *(_WITH_COMPILER if state.image else _FIND_COMPILER),
                 line=line,
             )
     yield from _repositories_without_toolkit(context)
@@ -295,7 +297,7 @@ def _repositories_without_toolkit(context: GuideContext) -> Iterator[Problem]:
                 guide_evidence(context, built.row.package, built.install.action.command, line),
                 table_evidence("setup.py", "CUDAExtension", built.row.source, built.row.date),
             ),
-            "Use a -devel image.",
+            *_WITH_COMPILER,
             line=line,
         )
 
