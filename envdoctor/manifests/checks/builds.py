@@ -388,6 +388,6 @@ def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Pro
                 f"{requirement.name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 f"Use a toolkit of CUDA {torch.cuda}.",
-                steps(shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda)),
+                steps("ls -d /usr/local/cuda*", shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda)),
                 line=line,
             )

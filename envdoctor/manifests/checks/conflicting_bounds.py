@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -70,6 +71,10 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
     in_guide = next((bound for bound in bounds if not bound.required_by), bounds[0])
     required = next((bound for bound in bounds if bound.required_by), bounds[-1])
     pin = f"{name}{required.specifier}"
+    fix, remedies = "Keep the requirement that is meant.", steps()
+    if required.required_by:
+        fix = f"Use {pin}, which {required.required_by} requires."
+        remedies = install_step(pin, *_companions(install, name), backend=_backend(install, name, in_guide))
     return Problem(
         "error",
         f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
@@ -79,8 +84,8 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
             else guide_evidence(context, name, bound.text, bound.line)
             for bound in bounds
         ),
-        f"Use {pin}" + (f", which {required.required_by} requires." if required.required_by else "."),
-        install_step(pin, *_companions(install, name), backend=_backend(install, name, in_guide)),
+        fix,
+        remedies,
         line=line_of(context, in_guide.line or install.action.line, in_guide.text),
         cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
     )
