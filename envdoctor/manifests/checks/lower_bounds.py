@@ -17,9 +17,10 @@ from envdoctor.knowledge.names import (
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import arguments
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, install_with, table_evidence
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -62,7 +63,7 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
     """
     seen: set[tuple[str, str]] = set()
     for line, package, first, before, use in _uses(context):
-        for _, requirement, place in iter_requirements(context):
+        for install, requirement, place in iter_requirements(context):
             bound = _LOWER_BOUND.search(requirement.specifier)
             if (
                 requirement.name != project_of(package)
@@ -84,9 +85,16 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
                         table_evidence(use, f"{first} and newer", *compared_wheels(package)),
                     ),
                     f"Use {package}>={first}.",
-                    install_step(f"{project_of(package)}{bounded(f'>={first}')}"),
+                    install_with(install, _with_lower_bound(requirement, first), without=requirement.name),
                     line=place,
                 )
+
+
+def _with_lower_bound(requirement: InstallRequirement, first: str) -> str:
+    """A requirement from a release on, below its own limit; without one, below the next major release."""
+    others = [each for each in requirement.specifier.split(",") if not each.strip().startswith(">")]
+    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{bounded(','.join([f'>={first}', *others]))}"
 
 
 @rule(

@@ -101,7 +101,7 @@ _MISLEADING_NAMES = (
     _MisleadingName(
         "apex", 0, "dependency-pin-violated", "apex on PyPI is a toolkit for the web framework Pyramid, not NVIDIA's",
         "Install NVIDIA's from its repository, without build isolation.",
-        "uv pip install --no-build-isolation git+https://github.com/NVIDIA/apex.git",
+        "MAX_JOBS=4 uv pip install --no-build-isolation git+https://github.com/NVIDIA/apex.git",
     ),
 )  # fmt: skip
 

@@ -326,6 +326,6 @@ def wheel_requires_a_deleted_nightly(context: GuideContext) -> Iterator[Problem]
                         ),
                     ),
                     "Use vLLM 0.10.2 or newer, which runs gpt-oss.",
-                    install_step("vllm==0.10.2"),
+                    install_step("vllm==0.10.2", "transformers<5"),
                     line=line,
                 )
