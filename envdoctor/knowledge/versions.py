@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from operator import eq, ge, gt, le, lt, ne
+from typing import NamedTuple
 
 Key = tuple[tuple[int, ...], tuple[int, int], int, int]
 MajorMinor = tuple[int, int]
@@ -90,6 +91,7 @@ def public_part(text: str) -> str:
     return text.partition("+")[0]
 
 
+@cache
 def minor_of(text: str) -> str:
     """The first two numbers of a version: "2.8" of "2.8.0+cu128"; empty if there are none."""
     found = re.match(r"v?(\d+\.\d+)", text)
@@ -129,26 +131,45 @@ def satisfies(version: str, specifier: str) -> bool | None:
     key = version_key(version)
     if key is None:
         return None
-    clauses = [clause for clause in specifier.split(",") if clause.strip()]
-    parsed = [_CLAUSE.fullmatch(clause) for clause in clauses]
-    if not all(_is_simple(clause) for clause in parsed):
+    clauses = _parse_clauses(specifier)
+    if clauses is None:
         return _satisfies_with_packaging(version, specifier)
-    return all(_clause_matches(key, clause[1], clause[2], clause[3]) for clause in parsed if clause)
+    return all(_clause_matches(key, clause) for clause in clauses)
 
 
-def _is_simple(clause: re.Match[str] | None) -> bool:
-    key = version_key(clause[2]) if clause else None
-    if clause is None or key is None or clause[1] == "===" or "+" in clause[2]:
-        return False
-    if clause[3]:  # a wildcard, valid only after the numbers of a release
-        return clause[1] in ("==", "!=") and _is_final(key)
-    return clause[1] != "~=" or "." in clause[2]
+class _Clause(NamedTuple):
+    """One clause of a specifier: `>=`, `2.8`."""
+
+    operator: str
+    bound: str
+    has_wildcard: bool
+    limit: Key
 
 
-def _clause_matches(key: Key, operator: str, bound: str, wildcard: str | None) -> bool:
-    limit = version_key(bound)
-    assert limit is not None  # checked by _is_simple
-    if wildcard:
+@cache
+def _parse_clauses(specifier: str) -> tuple[_Clause, ...] | None:
+    """The clauses of a specifier; None if one has a form that only `packaging` reads."""
+    parsed = [_parse_clause(clause) for clause in specifier.split(",") if clause.strip()]
+    clauses = tuple(clause for clause in parsed if clause)
+    return clauses if len(clauses) == len(parsed) else None
+
+
+def _parse_clause(text: str) -> _Clause | None:
+    found = _CLAUSE.fullmatch(text)
+    limit = version_key(found[2]) if found else None
+    if found is None or limit is None or found[1] == "===" or "+" in found[2]:
+        return None
+    has_wildcard = bool(found[3])  # valid only after the numbers of a release
+    if has_wildcard and not (found[1] in ("==", "!=") and _is_final(limit)):
+        return None
+    if found[1] == "~=" and "." not in found[2]:
+        return None
+    return _Clause(found[1], found[2], has_wildcard, limit)
+
+
+def _clause_matches(key: Key, clause: _Clause) -> bool:
+    operator, bound, has_wildcard, limit = clause
+    if has_wildcard:
         return _has_prefix(key, bound) == (operator == "==")
     if operator == "~=":
         release = re.match(r"v?(\d+(?:\.\d+)*)", bound)

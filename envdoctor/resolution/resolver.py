@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table, published_releases, releases_in_range
@@ -20,6 +21,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, may_provide
 
 _MAX_ROUNDS = 300
+_CACHED_RESULTS = 20_000
 # setup.py of transformers 4.20 to 4.35 and of peft 0.1 to 0.7
 _OLDER_REQUIREMENTS = {"transformers": ("numpy>=1.17",), "peft": ("numpy>=1.17",)}
 _NEEDS_CUDA_BUILD = TORCH_FAMILY - {"triton", "pytorch-triton", "torchao", "torchdata", "torchtext"}
@@ -192,25 +194,13 @@ class Resolver:
         self, package: ResolvedPackage, requirement: InstallRequirement | None
     ) -> list[Requirement]:
         """The dependencies; of an installed package that stays, those that are installed and must fit it."""
-        dependencies = self._dependencies_of(package, requirement)
+        extras = requirement.extras if requirement else ()
+        dependencies = _dependencies_of(
+            package.name, package.version, extras, self.target.python, self.target.platform
+        )
         is_kept = package is self.installed.get(package.name) and requirement is None
         return [
             each for each in dependencies if not is_kept or (self.keeps_installed and each.name in self.installed)
-        ]
-
-    def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[Requirement]:
-        texts = requirements_of_release(package.name, package.version) or _older_requirements(package)
-        dependencies = [dependency for text in texts if (dependency := parse_requirement(text))]
-        extras = requirement.extras if requirement else ()
-        version = public_part(package.version)
-        dependencies += [Requirement(extra, optional_specifier(package.name, version, extra)) for extra in extras]
-        return [
-            dependency
-            for dependency in dependencies
-            if (dependency.specifier or dependency.name not in extras)
-            and published_releases(dependency.name)
-            and dependency.applies_to(self.target.python)
-            and not is_for_x86_only(dependency, self.target.platform)
         ]
 
     def _select_release(
@@ -221,17 +211,8 @@ class Resolver:
         installed = self.installed.get(name)
         if installed and not upgrade and _accepts(installed.version, specifiers):
             return installed
-        releases = [
-            row
-            for row in releases_in_range(name, ",".join(specifiers), self.target.exclude_newer)
-            if self._is_available(name, row) and row.version not in self.excluded.get(name, ())
-        ]
-        releases = [row for row in releases if can_install(name, row.version, self.target.python)] or releases
-        if releases:
-            with_wheel = [
-                row for row in releases if row.has_wheel(self.target.platform, self.target.python, self.target.glibc)
-            ]
-            return reason.package(name, (with_wheel or releases)[0].version)
+        if version := _newest_usable(name, ",".join(specifiers), self.target, frozenset(self.excluded.get(name, ()))):
+            return reason.package(name, version)
         pins = (_pinned_version(bound.specifier) for bound in bounds if not bound.required_by)
         pin = next((pin for pin in pins if pin), "")
         if pin and not published_releases(name):
@@ -240,16 +221,6 @@ class Resolver:
         if pin and is_unlisted and _accepts(pin, specifiers):
             return reason.package(name, pin)
         return None
-
-    def _is_available(self, name: str, row: PublishedRelease) -> bool:
-        """Whether the torch source of the step has this release."""
-        source = self.target.source
-        if name not in _NEEDS_CUDA_BUILD or not source.cuda or not source.has_priority or source.nightly:
-            return True
-        if source.cuda == "cpu":
-            return True
-        torch = row.version if name == "torch" else torch_of_companion(name, row.version)
-        return not torch or may_provide(torch, source.cuda, self.target.platform, is_pinned=False)
 
     def _backtrack(
         self,
@@ -294,6 +265,50 @@ class Resolver:
         return reason.package(name, releases[0].version) if releases else None
 
 
+# An audit resolves the same requirements up to hundreds of times, each time with another pin.
+@lru_cache(_CACHED_RESULTS)
+def _newest_usable(name: str, specifier: str, target: ResolverTarget, excluded: frozenset[str]) -> str:
+    """The newest release in a range that the target can install, preferably from a wheel; empty if there is none."""
+    releases = [
+        row
+        for row in releases_in_range(name, specifier, target.exclude_newer)
+        if row.version not in excluded and _is_available(name, row, target)
+    ]
+    releases = [row for row in releases if can_install(name, row.version, target.python)] or releases
+    with_wheel = (row for row in releases if row.has_wheel(target.platform, target.python, target.glibc))
+    newest = next(with_wheel, None) or next(iter(releases), None)
+    return newest.version if newest else ""
+
+
+def _is_available(name: str, row: PublishedRelease, target: ResolverTarget) -> bool:
+    """Whether the torch source of the step has this release."""
+    source = target.source
+    if name not in _NEEDS_CUDA_BUILD or not source.cuda or not source.has_priority or source.nightly:
+        return True
+    if source.cuda == "cpu":
+        return True
+    torch = row.version if name == "torch" else torch_of_companion(name, row.version)
+    return not torch or may_provide(torch, source.cuda, target.platform, is_pinned=False)
+
+
+@lru_cache(_CACHED_RESULTS)
+def _dependencies_of(
+    name: str, version: str, extras: tuple[str, ...], python: str, platform: str
+) -> tuple[Requirement, ...]:
+    texts = requirements_of_release(name, version) or _older_requirements(name, version)
+    dependencies = [dependency for text in texts if (dependency := parse_requirement(text))]
+    public = public_part(version)
+    dependencies += [Requirement(extra, optional_specifier(name, public, extra)) for extra in extras]
+    return tuple(
+        dependency
+        for dependency in dependencies
+        if (dependency.specifier or dependency.name not in extras)
+        and published_releases(dependency.name)
+        and dependency.applies_to(python)
+        and not is_for_x86_only(dependency, platform)
+    )
+
+
 def is_for_x86_only(dependency: Requirement, platform: str) -> bool:
     """The tables contain the requirements of x86_64. On Arm, dependencies without a wheel are not required."""
     if platform != "aarch64" or dependency.name in _NEEDS_CUDA_BUILD:
@@ -316,11 +331,11 @@ def torch_of_companion(name: str, version: str) -> str:
     return found[1] if found else ""
 
 
-def _older_requirements(package: ResolvedPackage) -> tuple[str, ...]:
+def _older_requirements(name: str, version: str) -> tuple[str, ...]:
     """The requirements of a release that is older than the table of its package."""
-    oldest = next(reversed(releases_of(package.name)), "")
-    is_older = oldest and satisfies(public_part(package.version), f"<{oldest}")
-    return _OLDER_REQUIREMENTS.get(package.name, ()) if is_older else ()
+    oldest = next(reversed(releases_of(name)), "")
+    is_older = oldest and satisfies(public_part(version), f"<{oldest}")
+    return _OLDER_REQUIREMENTS.get(name, ()) if is_older else ()
 
 
 def _pinned_version(specifier: str) -> str:

@@ -141,7 +141,9 @@ class Requirements(Record, frozen=True):
 UNKNOWN_VERSION = "0.0.0"  # a module without metadata: zmq of a Linux distribution
 # The releases of `pytorch` on PyPI, which contain no torch; conda has no such release: both lists, 2026-11-26.
 _EMPTY_PYTORCH = ("0.1.2", "1.0.2")
-_last: list[tuple[Stack, Requirements]] = []  # cache: several rules use the same environment in one run
+# Caches: several rules use the same environment in one run.
+_last: list[tuple[Stack, Requirements]] = []
+_last_versions: list[tuple[Stack, dict[str, str]]] = []
 
 
 def requirements_of(stack: Stack) -> Requirements:
@@ -153,6 +155,12 @@ def requirements_of(stack: Stack) -> Requirements:
 
 def versions_of(stack: Stack) -> dict[str, str]:
     """Installed versions by name. torch's version is that of its build, which has the local part."""
+    if not (_last_versions and _last_versions[0][0] is stack):
+        _last_versions[:] = [(stack, _read_versions(stack))]
+    return _last_versions[0][1]
+
+
+def _read_versions(stack: Stack) -> dict[str, str]:
     distributions = stack.distributions.value or {}
     versions = {name: package.version for name, package in distributions.items() if package.version}
     if versions.get("pytorch", _EMPTY_PYTORCH[0]) not in _EMPTY_PYTORCH:  # conda's name
