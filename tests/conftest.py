@@ -6,6 +6,7 @@ quickstart installs the stack in the background while the other tests run.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gc
 import math
@@ -43,6 +44,19 @@ def pytest_configure() -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )  # fmt: skip
     settings.load_profile("tests")
+    if "ENVDOCTOR_FUZZ_EXAMPLES" not in os.environ:
+        draw_no_constants_of_the_source()
+
+
+def draw_no_constants_of_the_source() -> None:
+    """Keep Hypothesis from parsing the loaded modules of the package for numbers and words: 2 s in each worker.
+
+    They would differ between the workers, because the loaded modules do. A run with more examples draws them.
+    """
+    with contextlib.suppress(ImportError):  # not in releases before 6.131
+        from hypothesis.internal.conjecture import providers
+
+        providers.is_local_module_file = lambda _: False  # type: ignore[attr-defined]
 
 
 def without_shims(path: str) -> str:

@@ -59,13 +59,13 @@ def run_once(folder: Path) -> Quickstart:
 def _run(home: Path) -> subprocess.CompletedProcess[str]:
     """Run quickstart. Only uv's cache of wheels is shared with the real home.
 
-    It trains half of the steps of the profile's recipe, which suffice to learn; ENVDOCTOR_REAL_STARTS=1: all of them.
+    It trains 60 of the 200 steps of the recipe, which suffice to learn; ENVDOCTOR_REAL_STARTS=1: all of them.
     """
     recipe = home / "sort.toml"
     steps = "max_steps = 200\n"
     text = (TRAIN / "recipes/sort.toml").read_text(encoding="utf-8")
     assert steps in text
-    recipe.write_text(text.replace(steps, "max_steps = 100\n"), encoding="utf-8")
+    recipe.write_text(text.replace(steps, "max_steps = 60\n"), encoding="utf-8")
     shorter = [] if os.environ.get("ENVDOCTOR_REAL_STARTS") else ["--recipe", str(recipe)]
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
