@@ -104,8 +104,14 @@ def releases_in_range(package: str, specifier: str, last_day: str = "9") -> tupl
 
 def is_newer_than_table(package: str, version: str) -> bool:
     """Whether a version is newer than all releases of the table, which may be older than it."""
-    finals = [row.version for row in published_releases(package) if not is_prerelease(row.version)]
-    return bool(finals) and bool(version) and satisfies(version, f">{finals[0]}") is True
+    newest = _newest_final(package)
+    return bool(newest) and bool(version) and satisfies(version, f">{newest}") is True
+
+
+@cache
+def _newest_final(package: str) -> str:
+    versions = (row.version for row in published_releases(package))
+    return next((version for version in versions if not is_prerelease(version)), "")
 
 
 def nearest_release(package: str, version: str) -> PublishedRelease | None:

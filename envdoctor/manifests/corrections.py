@@ -20,7 +20,7 @@ from envdoctor.manifests.numpy_limits import can_limit_numpy
 from envdoctor.manifests.records import build_stack, with_toolkit
 from envdoctor.manifests.target_build import BuildTarget
 from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget, resolve_with_fixed
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
 
 # Rule families on package versions. Other checks cover files, GPUs and the driver.
@@ -202,9 +202,8 @@ class _ReleaseSearch:
                 for name, package in requested.items()
             }
             specifiers |= {name: f"=={version}" for name, version in pins.items()}
-            requirements = [InstallRequirement(name, specifier) for name, specifier in specifiers.items()]
-            resolver = Resolver(self.target, fixed, upgrade=False, with_dependencies=True)
-            resolution = resolver.resolve(requirements)
+            requirements = (InstallRequirement(name, specifier) for name, specifier in specifiers.items())
+            resolution = resolve_with_fixed(self.target, tuple(requirements), tuple(fixed.values()))
             conflicting = {conflict.name for conflict in resolution.conflicts}
             dropped = {name for name in conflicting if name in requested and name not in pins}
             if pins and any(requested[name].pinned for name in dropped):

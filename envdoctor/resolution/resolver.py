@@ -21,7 +21,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, may_provide
 
 _MAX_ROUNDS = 300
-_CACHED_RESULTS = 20_000
+_CACHED_RESULTS = 10_000
 # setup.py of transformers 4.20 to 4.35 and of peft 0.1 to 0.7
 _OLDER_REQUIREMENTS = {"transformers": ("numpy>=1.17",), "peft": ("numpy>=1.17",)}
 _NEEDS_CUDA_BUILD = TORCH_FAMILY - {"triton", "pytorch-triton", "torchao", "torchdata", "torchtext"}
@@ -265,7 +265,17 @@ class Resolver:
         return reason.package(name, releases[0].version) if releases else None
 
 
-# An audit resolves the same requirements up to hundreds of times, each time with another pin.
+# An audit resolves the same requirements up to hundreds of times, each time with another pin, and the search for a
+# correction repeats these for each Python and path of a guide.
+@lru_cache(_CACHED_RESULTS)
+def resolve_with_fixed(
+    target: ResolverTarget, requirements: tuple[InstallRequirement, ...], fixed: tuple[ResolvedPackage, ...]
+) -> Resolution:
+    """Resolve requirements and their dependencies, in an environment of packages that stay."""
+    installed = {package.name: package for package in fixed}
+    return Resolver(target, installed, upgrade=False, with_dependencies=True).resolve(requirements)
+
+
 @lru_cache(_CACHED_RESULTS)
 def _newest_usable(name: str, specifier: str, target: ResolverTarget, excluded: frozenset[str]) -> str:
     """The newest release in a range that the target can install, preferably from a wheel; empty if there is none."""
