@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.redact.output import without_secrets
 
+CRASH = "Fatal Python error: Segmentation fault"
 START = "Traceback (most recent call last)"
 FRAME = re.compile(r"File \"(?P<path>[^\"\n]{1,400})\", line \d+, in (?P<function>[\w<>.]+)")
 INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
@@ -23,6 +26,13 @@ OF_THE_CALL = "got multiple values for"  # an argument that the caller passes tw
 MISSING_PART = re.compile(r"No module named '\w+\.")  # of a package that is installed
 INNER_FRAMES = 3  # a module, the function that it calls, and `__getattr__` of a package that loads its parts later
 TRACEBACKS = 20  # of a text
+# `faulthandler` prints the last call first: the loader of modules, then the file that imports one.
+CRASH_FRAMES = re.compile(
+    r"(?:Current thread|Thread) 0x[0-9a-f]+[^\n]{0,60}most recent call first\):"
+    r"(?P<frames>(?:\n\s*File \"[^\n]{1,400})+)"
+)
+LOADER = re.compile(r"in (?:create_module|exec_module|_call_with_frames_removed)\s*$", re.MULTILINE)
+WEIGHT_OF_CRASH = 60
 WEIGHT = 74  # of 100 such texts; in 16 different messages of real runs it was right (2026-11-26)
 
 
@@ -43,6 +53,18 @@ def import_failure(text: str) -> dict[Symptom, Hit]:
             line = text.count("\n", 0, start + error.start()) + 1
             return {symptom: Hit(symptom.id, line, without_secrets(error[0]), {})}
     return {}
+
+
+def import_crash(text: str) -> dict[Symptom, Hit]:
+    """The package whose compiled module ended the process while Python loaded it, from the dump of faulthandler."""
+    found = CRASH_FRAMES.search(text, max(text.find(CRASH), 0)) if CRASH in text else None
+    top, _, rest = found["frames"].strip().partition("\n") if found else ("", "", "")
+    raised_in = INSTALLED.search(rest)
+    if not LOADER.search(top) or not raised_in:
+        return {}
+    symptom = _crash_symptom(raised_in["package"])
+    start = text.index(CRASH)
+    return {symptom: Hit(symptom.id, text.count("\n", 0, start) + 1, CRASH, {})}
 
 
 def _tracebacks(text: str) -> Iterator[tuple[int, str]]:
@@ -66,4 +88,26 @@ def _symptom(package: str) -> Symptom:
         "together with the package of the message, so that both are resolved in one command.",
         remedies=(("uv pip check",),),
         check="uv pip check",
+    )
+
+
+def _crash_symptom(package: str) -> Symptom:
+    load = shell_command("python -X faulthandler -c {}", f"import {package}")
+    return Symptom(
+        id=f"crash-of-{package}",
+        cause="library-loaded-twice",
+        pattern="",
+        weight=WEIGHT_OF_CRASH,
+        sample="",
+        undecided=True,
+        fix=f"The process ended while Python loaded a compiled module of {package}. Import {package} alone: if that "
+        f"works, another package that is imported before brings its own copy of a library: import {package} first, "
+        f"or install both from one source. If it ends too, reinstall {package} in its present version.",
+        remedies=((load,),),
+        check=load,
+        find_out=(
+            Question(
+                load, f"no error: the order of the imports decides. A crash: the files or the build of {package}"
+            ),
+        ),
     )

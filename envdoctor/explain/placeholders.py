@@ -49,6 +49,7 @@ TORCHAO = {
 }  # github.com/pytorch/ao/issues/2919
 NEWER_TRANSFORMERS = "transformers>=4.57.1,<5"
 NEWER_ACCELERATE = "accelerate>=1.3,<2"  # the Trainer of that transformers needs it, its metadata does not: HF006
+PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.8", "3.14")  # those with wheels of most packages first
 BUILT_FOR_TORCH = (
     "flash-attn",
     "causal-conv1d",
@@ -158,6 +159,10 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         found["driver_cuda"] = f"{number // 1000}.{number % 1000 // 10}"
     if bus := groups.get("bus", "").lower():
         found["bus_id"] = bus if "." in bus else f"{bus}.0"
+    if tags := groups.get("wheel_tags"):
+        found["wheel_python"] = _newest_python_of_tags(tags)
+    if python_range := groups.get("python_range"):
+        found["python_in_range"] = next((each for each in PYTHONS if satisfies(each, python_range)), "")
     if missing := groups.get("missing"):
         found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
     known = {**values, **found}
@@ -174,6 +179,12 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         "newer_transformers": _newer_transformers(known.get("accelerate", "")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _newest_python_of_tags(tags: str) -> str:
+    """The newest Python of ABI tags, "3.10" for "`cp38`, `cp310`"; empty before 3.8, which uv does not have."""
+    minors = [int(minor) for minor in re.findall(r"\bcp3(\d{1,2})(?=m?\b)", tags)]
+    return f"3.{max(minors)}" if minors and max(minors) >= 8 else ""
 
 
 def _exactly(package: str, version: str | None) -> str:

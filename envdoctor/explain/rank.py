@@ -14,7 +14,7 @@ from envdoctor.core.remedies import Remedy, for_environment
 from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
-from envdoctor.explain.import_failures import import_failure
+from envdoctor.explain.import_failures import import_crash, import_failure
 from envdoctor.explain.missing_modules import missing_module, requested_packages
 from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE, fails_elsewhere, works_at_end
 from envdoctor.explain.placeholders import (
@@ -110,7 +110,7 @@ def explain(
     if not derived and not findings and all(symptom.undecided for symptom in symptoms):
         derived = import_failure(scanned.excerpt)
     if not derived and not symptoms:
-        derived = missing_module(scanned.excerpt)
+        derived = missing_module(scanned.excerpt) or import_crash(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
     if is_unknown and not pasted.kinds and scanned.size <= LONGEST_TEXT:
         derived = similar_symptoms(scanned.excerpt)

@@ -38,6 +38,8 @@ FIRST_DAY = "2021-01-01"  # upload of releases whose day is not in the tables
 LISTED = {
     "torchao": "0.18.0 0.17.0 0.16.0 0.15.0 0.14.1 0.14.0 0.13.0 0.12.0 0.11.0 0.10.0 0.9.0 0.8.0 0.7.0 0.6.1 0.5.0",
     "nltk": "3.9.4 3.9.1 3.8.1",
+    "ipykernel": "7.4.0 6.31.0 6.30.1 6.29.5",
+    "onnxruntime-gpu": "1.31.1 1.27.0 1.26.0 1.23.2 1.20.2 1.19.2 1.18.1 1.17.1",
     "nvidia-cuda-runtime-cu11": "11.8.89 11.7.99",
     "nvidia-cutlass-dsl-libs-cu13": "4.5.2",
     "nvidia-cuda-runtime-cu12": "12.9.79 12.8.90 12.6.77 12.4.127 12.1.105",

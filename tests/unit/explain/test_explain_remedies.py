@@ -27,7 +27,7 @@ from envdoctor.remedies import pin_remedies
 from envdoctor.rules import evaluate
 
 H100 = make_machine(["NVIDIA H100 80GB HBM3"], driver="575.57.08", driver_cuda="12.9")
-HARMLESS_INSTALLERS = ("conda ", "pdm ", "envdoctor ")
+HARMLESS_INSTALLERS = ("conda ", "pdm ", "envdoctor ", "python -m ipykernel ")
 # Values of the placeholders that are not versions.
 VALUES = {"torch_set": "torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision",
           "newer_transformers": NEWER_TRANSFORMERS}  # fmt: skip
@@ -72,6 +72,32 @@ def test_a_reboot_is_never_the_first_step_or_the_first_alternative() -> None:
     ):
         lines = [line for remedy in notation for line in ([remedy] if isinstance(remedy, str) else remedy)]
         assert not lines or "reboot" not in lines[0], lines
+
+
+TAGS = (
+    "hint: You require CPython 3.11 (`cp311`), but we only found wheels for `a` (v1) "
+    "with the following Python ABI tags: "
+)
+
+
+@each_case(
+    ("text", "commands"),
+    [
+        (TAGS + "`cp37m`, `cp38`, `cp39`, `cp310`", ["uv venv --python 3.10 .venv-3.10"]),
+        (TAGS + "`cp36m`, `cp37m`", []),  # uv has no Python below 3.8
+        (
+            "ERROR: Package 'verl' requires a different Python: 3.8.10 not in '>=3.10'",
+            ["uv venv --python 3.12 .venv-3.12"],
+        ),
+        (
+            "ERROR: Package 'a' requires a different Python: 3.12.3 not in '<3.11,>=3.8'",
+            ["uv venv --python 3.10 .venv-3.10"],
+        ),
+        ("ERROR: Package 'a' requires a different Python: 3.12.3 not in '<3.8'", []),
+    ],
+)
+def test_the_python_of_a_command_is_one_that_the_message_permits(text: str, commands: list[str]) -> None:
+    assert list(commands_of(first_cause(text))) == commands
 
 
 @each_case(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from support.remedies import commands_of
 
 from envdoctor.explain import explain
 
@@ -68,3 +69,35 @@ def test_the_line_of_the_error_is_shown() -> None:
     (first, *_) = explain(io.BytesIO((NOTE + ATTRIBUTE).encode())).causes
     assert first.lines == ("AttributeError: module 'acme_arrays' has no attribute 'strings'",)
     assert first.line_numbers == (9,)
+
+
+def faulthandler_dump(top: str, *frames: str) -> str:
+    lines = [f"  {top}", *(f'  File "{frame}' for frame in frames)]
+    return "\n".join(
+        [
+            "Fatal Python error: Segmentation fault",
+            "",
+            "Current thread 0x00007f0b6d0c1740 (most recent call first):",
+            *lines,
+            "",
+        ]
+    )
+
+
+LOADING = 'File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed'
+
+
+def test_a_crash_of_a_compiled_module_names_its_package() -> None:
+    text = faulthandler_dump(
+        LOADING, f'{SITE}/acme_arrays/__init__.py", line 65 in <module>', '<string>", line 1 in <module>'
+    )
+    (first, *_) = explain(io.BytesIO(text.encode())).causes
+    assert commands_of(first) == ("python -X faulthandler -c 'import acme_arrays'",)
+    assert first.undecided
+
+
+def test_a_crash_in_a_call_names_no_package() -> None:
+    text = faulthandler_dump(
+        f'File "{SITE}/acme_arrays/sort.py", line 12 in sort', '/home/user/job/train.py", line 4 in <module>'
+    )
+    assert explain(io.BytesIO(text.encode())).causes == ()
