@@ -13,6 +13,7 @@ from packaging.tags import Tag
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
+from envdoctor.forecast.absent_imports import absent_imports
 from envdoctor.forecast.absent_members import absent_members
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
@@ -21,7 +22,7 @@ from envdoctor.forecast.removed_imports import removed_imports, removed_torch_im
 from envdoctor.forecast.repositories import REPOSITORY, repositories
 from envdoctor.forecast.required_packages import required_packages, specifiers_of
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
-from envdoctor.forecast.set_names import SetNames, distributions_of
+from envdoctor.forecast.set_names import SetNames
 from envdoctor.forecast.undeclared_imports import undeclared_imports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.published import PublishedRelease
@@ -278,21 +279,7 @@ class IndexReader:
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         """The imports of code that the installed releases do not have."""
         wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
-        if wheels is None:
-            return ()
-        distributions = distributions_of(installed)
-        named = {distributions[each.top] for each in used if each.top in distributions}
-        parts = {name: [each for each in installed.versions if each.startswith(f"{name}-")] for name in named}
-        wheels.read_releases({*named, *(each for listed in parts.values() for each in listed)})
-        found = []
-        for each in used:
-            pin = Pin(name, installed.versions[name]) if (name := distributions.get(each.top)) else None
-            if pin is None or time.monotonic() > wheels.client.end or not wheels.fitting_wheel(pin):
-                continue
-            others = [Pin(other, installed.versions[other]) for other in parts[pin.name]]
-            if missing := self._absent(wheels, pin, each.module, each.name, others):
-                found.append(AbsentImport(each, missing, _indexed_pin(wheels, pin)))
-        return found
+        return tuple(absent_imports(wheels, installed, used, self._archive)) if wheels else ()
 
     @_limited
     def absent_modules(self, installed: InstalledSet, tops: Collection[str]) -> frozenset[str]:
@@ -360,22 +347,6 @@ class IndexReader:
         wheels = self._reader()
         return wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
 
-    def _absent(self, wheels: Wheels, dependency: Pin, module: str, name: str, parts: Sequence[Pin]) -> str:
-        """The name if a release does not have it; empty if it has it, or if that is unknown.
-
-        A project can divide a module among packages with the name of the project: sagemaker, sagemaker-core.
-        """
-        library = wheels.library(dependency) if wheels.fitting_wheel(dependency) else None
-        if library:
-            top = module.partition(".")[0]
-            others = [wheels.library(each) for each in parts if wheels.fitting_wheel(each)] if parts else []
-            having = [each for each in (library, *others) if each and top in each.tops]
-            found = [each.find(module, name) for each in having]
-            is_absent = found and None not in others and all(each.state == "absent" for each in found)
-            return found[0].missing if is_absent else ""
-        archive = self._archive(dependency)
-        return "" if archive is None or archive.has_module(module) else module
-
     def _archive(self, pin: Pin) -> SourceArchive | None:
         if pin not in self._archives:
             wheels, release = self._reader(), self._release(pin.name, pin.version)
@@ -392,8 +363,3 @@ def _indexed(release: Release) -> IndexedRelease:
     python = next((file.requires_python for file in release.files if file.requires_python), "")
     has_wheel = any(file.wheel for file in release.files)
     return IndexedRelease(normalize_name(release.package), release.version, release.day, python, has_wheel)
-
-
-def _indexed_pin(wheels: Wheels, pin: Pin) -> IndexedRelease:
-    release = wheels.release(pin)
-    return _indexed(release) if release else IndexedRelease(pin.name, pin.version, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -175,12 +175,18 @@ class Wheels:
 
     def library(self, pin: Pin) -> Library | None:
         """The names in the wheel of a release; None if it could not be read."""
-        sources, file = self.sources(pin), self.any_wheel(pin)
-        if file is None or sources is None:
-            return None
-        if file not in self._read.libraries:
-            self._read.libraries[file] = Library(sources)
-        return self._read.libraries[file]
+        return self.libraries([pin])[0]
+
+    def libraries(self, pins: Sequence[Pin]) -> list[Library | None]:
+        """The names in the wheels of several releases, which are read in parallel; None for those without sources."""
+        self.read_sources(pins)
+        found = []
+        for pin in pins:
+            sources, file = self.sources(pin), self.any_wheel(pin)
+            if file and sources and file not in self._read.libraries:
+                self._read.libraries[file] = Library(sources)
+            found.append(self._read.libraries.get(file) if file and sources else None)
+        return found
 
     def sources(self, pin: Pin) -> WheelSources | None:
         """The Python sources of a release; None if they could not be read."""

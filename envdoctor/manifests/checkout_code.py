@@ -140,12 +140,13 @@ class Checkout:
         return tuple(found.values())
 
     def files(self, launches: Sequence[Launch]) -> dict[str, Launch]:
-        """The files with imports of other projects' modules that programs load, each with its first launch."""
+        """The files that programs load, each with its first launch."""
         found: dict[str, Launch] = {}
         seen: dict[str, None] = {}
         for launch in launches if launches and self.paths else ():
-            for each in self._reached_by(launch, seen) if launch.program.is_python else ():
-                found.setdefault(each.chain[-1], launch)
+            for _ in self._reached_by(launch, seen) if launch.program.is_python else ():
+                pass
+            found |= {path: launch for path in seen if path not in found}
         return found
 
     def program_files(self, launch: Launch) -> tuple[str, ...]:

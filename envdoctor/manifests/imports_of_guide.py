@@ -121,7 +121,7 @@ def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in excluded:
                 first, _, rest = ast.unparse(node).partition(".")
                 if first in modules and _DOTTED.fullmatch(rest):
-                    yield CodeImport(block[0][0] + node.lineno - 1, modules[first], rest)
+                    yield CodeImport(block[0][0] + node.lineno - 1, modules[first], rest, is_attribute=True)
 
 
 def hosted_notebook(context: GuideContext) -> str:

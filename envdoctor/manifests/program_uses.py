@@ -17,10 +17,12 @@ from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
 _MAX_FILES = 200
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 _CATCHING = frozenset({
-    "TypeError", "ValueError", "AttributeError", "NotImplementedError", "Exception", "BaseException",
+    "TypeError", "ValueError", "AttributeError", "NotImplementedError", "Exception", "BaseException", "ImportError",
+    "ModuleNotFoundError",
 })  # fmt: skip
 # A condition that can select the call by the release.
 _BY_RELEASE = re.compile(r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_", re.IGNORECASE)
+_LEAVING = ast.Return | ast.Raise | ast.Continue
 
 
 class ProgramUse(NamedTuple):
@@ -36,7 +38,7 @@ class ProgramUse(NamedTuple):
     methods: tuple[str, ...] = ()  # of a derived class
 
 
-class _File:
+class ProgramFile:
     """A parsed file: what its names refer to, and which nodes do not count."""
 
     def __init__(self, path: str, module: ast.Module, launch: Launch, *, is_program: bool) -> None:
@@ -44,6 +46,7 @@ class _File:
         nodes = list(ast.walk(module))
         stored = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
         stored |= {each.name for each in nodes if isinstance(each, ast.ClassDef | Function)}
+        stored |= {each.arg for each in nodes if isinstance(each, ast.arg)}
         names: dict[str, set[str]] = {}
         self.own: dict[str, tuple[str, str]] = {}  # local name -> module of the checkout and its name there
         for node in nodes:
@@ -63,7 +66,7 @@ class _File:
 
     def resolve(self, node: ast.expr) -> str:
         """The dotted name of an attribute or a name of an import; empty for others."""
-        text = ast.unparse(node)
+        text = text_of(node)
         first, _, rest = text.partition(".") if _DOTTED.fullmatch(text) else ("", "", "")
         found = self.names.get(first, "")
         return f"{found}.{rest}" if found and rest else found
@@ -71,7 +74,7 @@ class _File:
     def top_level(self) -> Iterator[ast.stmt]:
         """The statements that loading the file runs, without definitions."""
         for node in self.module.body:
-            is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+            is_main = isinstance(node, ast.If) and "__name__" in text_of(node.test)
             if not isinstance(node, ast.ClassDef | Function) and (self.is_program or not is_main):
                 yield node
 
@@ -79,11 +82,11 @@ class _File:
 def program_uses(context: GuideContext) -> list[ProgramUse]:
     """The uses in the files that programs load, as far as a name that the programs mention leads to them."""
     checkout = context.guide.checkout
-    files = _files(context, checkout) if checkout else []
+    files = read_files(context, checkout) if checkout else []
     if not checkout or not files:
         return []
-    reached = _reached(files)
-    functions: dict[str, list[tuple[_File, Function]]] = {}
+    reached = reached_names(files)
+    functions: dict[str, list[tuple[ProgramFile, Function]]] = {}
     for file in files:
         for name, node in file.definitions.items():
             if isinstance(node, Function):
@@ -91,7 +94,8 @@ def program_uses(context: GuideContext) -> list[ProgramUse]:
     return [use for file in files for use in _of_file(checkout, file, reached, functions)]
 
 
-def _files(context: GuideContext, checkout: Checkout) -> list[_File]:
+def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
+    """The files of the checkout that programs load, as far as they can be parsed."""
     launches = (*launches_of(context), *named_programs(context))
     programs = {checkout.script(each) for each in launches if each.program.is_python}
     found = []
@@ -101,11 +105,11 @@ def _files(context: GuideContext, checkout: Checkout) -> list[_File]:
                 module = ast.parse(checkout.text(path))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        found.append(_File(path, module, launch, is_program=path in programs))
+        found.append(ProgramFile(path, module, launch, is_program=path in programs))
     return found
 
 
-def _reached(files: Iterable[_File]) -> frozenset[str]:
+def reached_names(files: Iterable[ProgramFile]) -> frozenset[str]:
     """The names of functions and classes that the files mention, from what runs when they are loaded on."""
     definitions: dict[str, list[ast.ClassDef | Function]] = {}
     waiting: set[str] = set()
@@ -132,8 +136,8 @@ def _mentions(node: ast.AST) -> set[str]:
 
 
 def _of_file(
-    checkout: Checkout, file: _File, reached: frozenset[str],
-    functions: Mapping[str, list[tuple[_File, Function]]],
+    checkout: Checkout, file: ProgramFile, reached: frozenset[str],
+    functions: Mapping[str, list[tuple[ProgramFile, Function]]],
 ) -> Iterator[ProgramUse]:  # fmt: skip
     folders = tuple(dict.fromkeys((*map(checkout.relative, file.launch.folders), file.path.rpartition("/")[0])))
     known = {
@@ -154,14 +158,14 @@ def _of_file(
             yield from _of_body(checkout, file, each.body, place)
 
 
-def _derived(file: _File, node: ast.ClassDef) -> Iterator[ProgramUse]:
+def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
     methods = tuple(each.name for each in node.body if isinstance(each, Function))
     for base in map(file.resolve, node.bases):
         if base and methods:
             yield ProgramUse(file.launch.line, base, f"{file.path}:{node.lineno}", file.is_program, methods=methods)
 
 
-def _of_body(checkout: Checkout, file: _File, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
+def _of_body(checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
     for node, is_certain in _calls(body):
         call = node.value if isinstance(node, ast.Assign) else node
         name = file.resolve(call.func) if isinstance(call, ast.Call) else ""
@@ -185,28 +189,59 @@ def _targets(node: ast.AST) -> int:
     return 0 if any(isinstance(each, ast.Starred) for each in elements) else len(elements)
 
 
-def _calls(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[tuple[ast.Assign | ast.Call, bool]]:
-    """The calls, or the assignments of their values, and whether they run without a condition.
+def _calls(body: Iterable[ast.AST]) -> Iterator[tuple[ast.Assign | ast.Call, bool]]:
+    """The calls, or the assignments of their values, and whether they run without a condition."""
+    assigned: set[int] = set()
+    for node, is_certain in unguarded(body):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            assigned.add(id(node.value))
+            yield node, is_certain
+        elif isinstance(node, ast.Call) and id(node) not in assigned:
+            yield node, is_certain
+
+
+def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[tuple[ast.AST, bool]]:
+    """The nodes in some nodes, parents first, and whether they run without a condition.
 
     What a `try` guards, and what a condition on the release selects, is left out.
     """
-    for node in body:
+    blocks = [(iter(body), is_certain)]
+    while blocks:
+        node = next(blocks[-1][0], None)
+        certain = inner_certain = blocks[-1][1]
+        if node is None:
+            blocks.pop()
+            continue
         inner: Iterable[ast.AST] = ast.iter_child_nodes(node)
-        certain = is_certain
         if isinstance(node, ast.Try) and any(map(_catches, node.handlers)):
             inner = (*node.orelse, *node.finalbody)
         elif isinstance(node, ast.If | ast.IfExp):
-            if _BY_RELEASE.search(ast.unparse(node.test)):
+            if _BY_RELEASE.search(text_of(node.test)):
+                if isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVING):
+                    blocks.pop()  # the rest of the block runs with other releases
                 continue
-            certain = certain and isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            yield node, certain
-            inner = ast.iter_child_nodes(node.value)
-        elif isinstance(node, ast.Call):
-            yield node, certain
+            inner_certain &= isinstance(node, ast.If) and "__name__" in text_of(node.test)
+        elif _is_guarded(node):
+            continue
         elif isinstance(node, ast.Lambda | ast.ExceptHandler | ast.Match):
-            certain = False
-        yield from _calls(inner, is_certain=certain)
+            inner_certain = False
+        yield node, certain
+        blocks.append((iter(inner), inner_certain))
+
+
+def _is_guarded(node: ast.AST) -> bool:
+    """Whether it is `with suppress(...)`, or `hasattr(x, "y") and x.y`."""
+    if isinstance(node, ast.With):
+        return any("suppress" in text_of(each) for each in node.items)
+    return isinstance(node, ast.BoolOp) and _BY_RELEASE.search(text_of(node)) is not None
+
+
+def text_of(node: ast.AST) -> str:
+    """The source of a node; empty if it is too deep."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return ""
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

@@ -29,6 +29,8 @@ class CodeImport(NamedTuple):
     name: str = ""
     file: str = ""  # of a wheel, or of a checkout with the line; empty for the code of a guide
     is_optional: bool = False  # runs only where a check of an optional package succeeds
+    is_attribute: bool = False  # read from an imported module or class
+    is_certain: bool = True  # else it runs in a function that can be called, or under a condition
 
     @property
     def top(self) -> str:
@@ -112,6 +114,7 @@ class AbsentImport(NamedTuple):
     used: CodeImport
     name: str  # "peft.prepare_model_for_int8_training"
     release: IndexedRelease
+    last: str = ""  # a release with it that the Python can install; empty if none is known
 
 
 class BuildImport(NamedTuple):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envdoctor.knowledge.images import is_bare_image
-from envdoctor.knowledge.imports import spans_of_name
-from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
-from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.names import packages as packages_with_tables
-from envdoctor.knowledge.versions import dotted_numbers, satisfies
+from envdoctor.knowledge.published import find_release
+from envdoctor.manifests.absent_names import absent_by_tables, last_release
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -25,8 +23,10 @@ from envdoctor.manifests.imports_of_guide import (
     imports_of_programs,
     is_started,
 )
-from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
+from envdoctor.manifests.program_attributes import attributes_of_programs
+from envdoctor.resolution.index_facts import AbsentImport, CodeImport
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 _KNOWN = ("solved", "partial", "tables")  # with conda packages, only what a step names is known
@@ -40,14 +40,11 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     Packages with a table of names have rules of their own: RUN064 and RUN077. A package that conda takes from a
     channel without a version is compared with its newest release on PyPI: a warning. So are programs that the text
     names and no command starts.
+
+    Attributes are compared as well, `np.float` and `torchaudio.info`, and imports in functions that a program calls.
+    What a handler or a check of the release guards is left out.
     """
-    imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
-    nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
-    guide = (*imported[:MAX_IMPORTS], *nested)
-    of_programs = (*imports_of_programs(context), *imports_of_named_programs(context))
-    unique = {(each.module, each.name): each for each in reversed((*guide, *of_programs))}
-    started = {each.line for each in context.guide.launches}
-    used = sorted(unique.values(), key=lambda each: (bool(each.file), each.line not in started, each))
+    used = _used(context)
     if context.index_facts is None or not used:
         return
     for environment in context.environments[-1:]:
@@ -57,13 +54,31 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         yield from _of_conda(context, state, used)
         if not state.packages:
             continue
-        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:MAX_OF_PROGRAMS])
-        for each, others in _by_release((*absent, *_absent_by_tables(state, used))):
+        by_tables = absent_by_tables(state.packages, used)
+        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used)
+        for each, *others in _by_release((*absent, *by_tables)):
             package = state.packages[each.release.name]
             is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
             if state.resolution == "solved" or is_named:
                 is_of_program = bool(each.used.file)
                 yield _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
+
+
+def _used(context: GuideContext) -> list[CodeImport]:
+    """What is compared: imports, then attributes; of the guide first, then of the programs that commands start."""
+    imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
+    of_programs = (*imports_of_programs(context), *imports_of_named_programs(context))
+    started = {each.line for each in context.guide.launches}
+
+    def chosen(*used: CodeImport) -> list[CodeImport]:
+        unique = {(each.module, each.name): each for each in reversed(used)}
+        found = sorted(unique.values(), key=lambda each: (bool(each.file), each.line not in started, each))
+        return found[:MAX_OF_PROGRAMS]
+
+    imports = chosen(*imported[:MAX_IMPORTS], *of_programs)
+    known = {(each.module, each.name) for each in imports}
+    attributes = chosen(*attributes_of_guide(context), *attributes_of_programs(context))
+    return [*imports, *(each for each in attributes if (each.module, each.name) not in known)]
 
 
 def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[Problem]:
@@ -74,15 +89,16 @@ def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[Cod
         return
     installed = installed_set(context, state, ())
     installed = installed._replace(versions={name: each.version for name, each in packages.items()})
-    for absent, others in _by_release(context.index_facts.absent_imports(installed, of_programs[:MAX_OF_PROGRAMS])):
+    by_tables = absent_by_tables({name: each._replace(origin="PyPI") for name, each in packages.items()}, of_programs)
+    for absent, *others in _by_release((*context.index_facts.absent_imports(installed, of_programs), *by_tables)):
         package = packages[absent.release.name]
-        further = f" (nor {len(others)} more of its names that the programs import)" if others else ""
+        verb = "uses" if absent.used.is_attribute else "imports"
         yield Problem(
             "warning",
-            f"{absent.used.file} imports {absent.name}, which {absent.release} does not have{further}: it fails if "
-            "conda selects this newest release, or one that is about as new",
+            f"{absent.used.file} {verb} {absent.name}, which {absent.release} does not have{_further(others)}: it "
+            "fails if conda selects this newest release, or one that is about as new",
             (
-                table_evidence("import", absent.name, absent.used.file),
+                table_evidence("attribute" if absent.used.is_attribute else "import", absent.name, absent.used.file),
                 guide_evidence(context, package.name, package.reason, package.line),
                 table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
             ),
@@ -91,73 +107,58 @@ def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[Cod
         )
 
 
-def _absent_by_tables(state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[AbsentImport]:
-    """The imports of a checkout that the tables of modules show to be absent: some modules are hard to read."""
-    for each in used:
-        full = f"{each.module}.{each.name}".strip(".")
-        # A module that is gone can have given its name to a function: `evaluate.load`.
-        named = spans_of_module_name(each.module, each.name) if each.name else ()
-        for name, spans in ((each.module, spans_of_module(each.module)), (full, named)):
-            package = state.packages.get(spans[0].package) if spans and each.file else None
-            version = package.version if package and package.origin == "PyPI" else ""
-            if version and "+" not in version and not any(span.can_be_in(version) for span in spans):
-                yield AbsentImport(each, name, IndexedRelease(spans[0].package, version, ""))
-                break
-
-
-def _spans_of_name(used: CodeImport) -> tuple[Span, ...]:
-    named = spans_of_module_name(used.module, used.name) if used.name else ()
-    return named or (spans_of_module(f"{used.module}.{used.name}") if used.name else ())
-
-
-def _by_release(absent: Sequence[AbsentImport]) -> list[tuple[AbsentImport, list[CodeImport]]]:
-    """The imports, of a checkout only the first of each release, each with the further ones."""
+def _by_release(absent: Sequence[AbsentImport]) -> list[list[AbsentImport]]:
+    """The absent names, those of a checkout grouped by their release."""
     groups: dict[tuple[object, ...], dict[CodeImport, AbsentImport]] = {}
     for each in absent:
         key = (each.release.name,) if each.used.file else (each.release.name, each.used)
         groups.setdefault(key, {}).setdefault(each.used, each)
-    return [(next(iter(group.values())), list(group)[1:]) for group in groups.values()]
+    return [list(group.values()) for group in groups.values()]
+
+
+def _further(others: Sequence[AbsentImport]) -> str:
+    used = any(each.used.is_attribute for each in others)
+    verb = "use" if used else "import"
+    return f" (nor {len(others)} more of its names that the programs {verb})" if others else ""
 
 
 def _of_program(
-    context: GuideContext, state: EnvironmentState, absent: AbsentImport, others: Sequence[CodeImport]
+    context: GuideContext, state: EnvironmentState, first: AbsentImport, others: Sequence[AbsentImport]
 ) -> Problem:
-    """The import of a file of the checkout, with the last release that has the name and fits the other packages."""
-    package = state.packages[absent.release.name]
-    used, line = absent.used, absent.used.line or package.line
-    last = _last_release((used, *others), package.version)
+    """The use in a file of the checkout, with the last release that has the name and fits the other packages."""
+    package = state.packages[first.release.name]
+    used, line = first.used, first.used.line or package.line
+    last = last_release((first, *others))
+    if package.name in TORCH_FAMILY or not _is_installable(context, state, package.name, last):
+        last = ""
     index, python = context.index_facts, state.python or context.trace.python
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
     pin = f"{package.name}=={last}" if last and not excluding else ""
     reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
+    verb, change = ("uses", "the code") if used.is_attribute else ("imports", "the import")
+    is_error = is_started(context, used.line) and not package.is_dependency and used.is_certain
     return Problem(
-        "error" if is_started(context, used.line) and not package.is_dependency else "warning",
-        f"{used.file} imports {absent.name}, which {absent.release} does not have"
-        + (f" (nor {len(others)} more of its names that the programs import)" if others else ""),
+        "error" if is_error else "warning",
+        f"{used.file} {verb} {first.name}, which {first.release} does not have{_further(others)}",
         (
-            table_evidence("import", absent.name, used.file),
+            table_evidence("attribute" if used.is_attribute else "import", first.name, used.file),
             guide_evidence(context, package.name, package.reason, package.line),
-            table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
+            table_evidence(str(first.release), f"no {first.name}", "the wheel on the package index"),
         ),
         f"Use {pin}, which has it."
         if pin
-        else f"{reason}Name the release of {package.name} that the code was written for, or change the import.",
+        else f"{reason}Name the release of {package.name} that the code was written for, or change {change}.",
         install_step(pin) if pin else (),
         line=line,
     )
 
 
-def _last_release(used: Sequence[CodeImport], version: str) -> str:
-    """The last release below a version that has all names; empty if the tables do not show it."""
-    periods: list[Span] = []
-    for each in used:
-        spans = (*_spans_of_name(each), *spans_of_module(each.module), *spans_of_name(each.module, each.name))
-        older = [span for span in spans if span.last and satisfies(version, f">{span.last}")]
-        if not older:
-            return ""
-        periods.append(older[0])
-    oldest = min((span.last for span in periods), key=dotted_numbers)
-    return oldest if all(span.can_be_in(oldest) for span in periods) else ""
+def _is_installable(context: GuideContext, state: EnvironmentState, name: str, version: str) -> bool:
+    """Whether a release has a wheel for the Python of the environment; true if that is not known."""
+    row = find_release(name, version) if version else None
+    if version and row is None and context.index_facts:
+        row = context.index_facts.published(name, version)
+    return row is None or row.has_wheel(context.platform, state.python or context.trace.python)
 
 
 def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackage) -> Problem:

@@ -277,6 +277,30 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
     ]  # fmt: skip
 
 
+COMPILED = "import sys\nfor each in sys.modules:\n    setattr(sys.modules[__name__], each, 1)\n"
+ATTRIBUTES = {  # of a release: the last one with the attribute, or none if it is not known to be gone
+    "old": "1.5",
+    "LIST": None,
+    "never": None,
+    "removed": "1.5",
+}
+
+
+@each_case("name", [*ATTRIBUTES])
+def test_an_attribute_is_absent_only_if_an_older_release_has_it(name: str) -> None:
+    used = [CodeImport(1, "base", name, "train.py:1", is_attribute=True)]
+    with reading(*BASE) as reader:
+        found = reader.absent_imports(InstalledSet({"base": "2.0"}, (), "3.12", "x86_64"), used)
+    assert [each.last for each in found] == [each for each in (ATTRIBUTES[name],) if each is not None]
+
+
+def test_a_module_that_receives_its_names_when_it_is_loaded() -> None:
+    releases = [release("base", version, day, COMPILED) for version, day in (("1.0", OLD), ("2.0", NEW))]
+    used = [CodeImport(1, "base", "read", "train.py:1", is_attribute=True)]
+    with reading(*releases) as reader:
+        assert not reader.absent_imports(InstalledSet({"base": "2.0"}, (), "3.12", "x86_64"), used)
+
+
 def test_the_packages_with_a_module() -> None:
     files = ("other_name/__init__.py", ""), ("compiled.cpython-312-x86_64-linux-gnu.so", "")
     wheel = package("images", "1.0", OLD, *files)

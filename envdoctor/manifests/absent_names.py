@@ -1,0 +1,85 @@
+"""The imports and attributes of code that the built-in tables of modules and names show to be absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from envdoctor.knowledge.changed_names import change_of
+from envdoctor.knowledge.imports import spans_of_name
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
+from envdoctor.knowledge.names import Span
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
+from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
+
+Spans = tuple[Span, ...]
+
+
+def absent_by_tables(packages: Mapping[str, ResolvedPackage], used: Iterable[CodeImport]) -> Iterator[AbsentImport]:
+    """The imports of a checkout, and the attributes of code, that the installed releases do not have.
+
+    Some modules are hard to read, and the wheels of torch are not read.
+    """
+    for each in used:
+        package = packages.get(DISTRIBUTIONS.get(each.top, normalize_name(each.top)))
+        if package is None or not (each.file or each.is_attribute):
+            continue
+        is_of_torch = package.name in TORCH_FAMILY
+        version = public_part(package.version) if is_of_torch else package.version
+        if not version or "+" in version or (package.origin != "PyPI" and not is_of_torch):
+            continue
+        for name, spans in _periods(each):
+            if spans and spans[0].package == package.name and not any(span.can_be_in(version) for span in spans):
+                last = _last_before(version, spans)
+                yield AbsentImport(each, name, IndexedRelease(package.name, version, ""), last)
+                break
+
+
+def _periods(used: CodeImport) -> Iterator[tuple[str, Spans]]:
+    """The names that a use needs, each with the releases that have it, as far as a table has it."""
+    full = f"{used.module}.{used.name}".strip(".")
+    yield used.module, spans_of_module(used.module)
+    if not used.is_attribute:
+        # A module that is gone can have given its name to a function: `evaluate.load`.
+        yield full, spans_of_module_name(used.module, used.name) if used.name else ()
+        yield full, _changed(full)
+        return
+    parts = full.split(".")
+    for end in range(1, len(parts)):
+        module, name = ".".join(parts[:end]), parts[end]
+        dotted = f"{module}.{name}"
+        yield dotted, spans_of_module_name(module, name)
+        yield dotted, _changed(dotted)
+        if end + 1 < len(parts) and used.top in TORCH_FAMILY:
+            yield dotted, spans_of_module(dotted)
+    yield used.name, _changed(used.name)  # `DataFrame.append`
+
+
+def _changed(name: str) -> Spans:
+    change = change_of(name)
+    return (change,) if change else ()
+
+
+def _last_before(version: str, spans: Spans) -> str:
+    older = [span.last for span in spans if span.last and satisfies(version, f">{span.last}")]
+    return max(older, key=dotted_numbers, default="")
+
+
+def last_release(absent: Iterable[AbsentImport]) -> str:
+    """The last release that has all absent names; empty if the tables and the wheels do not show it."""
+    lasts: list[str] = []
+    periods: list[Spans] = []
+    for each in absent:
+        used = each.used
+        imported = spans_of_name(used.module, used.name)  # also names that modules create when they are loaded
+        known = [spans for _, spans in _periods(used) if spans] + ([imported] if imported else [])
+        last = each.last or _last_before(each.release.version, known[0] if known else ())
+        if not last:
+            return ""
+        lasts.append(last)
+        periods += known
+    oldest = min(lasts, key=dotted_numbers)
+    return oldest if all(any(span.can_be_in(oldest) for span in spans) for spans in periods) else ""

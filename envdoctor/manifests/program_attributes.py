@@ -1,0 +1,120 @@
+"""The attributes of other packages' modules and classes that programs of a checkout read; parsed, not run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.program_uses import ProgramFile, reached_names, read_files, text_of, unguarded
+from envdoctor.manifests.spread_arguments import Function
+from envdoctor.resolution.index_facts import CodeImport
+
+_MAX_ATTRIBUTES = 400
+# What returns an object of a class: `CLASS.ATTRIBUTE` are names of the table changed_names.toml.
+_CLASSES = {
+    "pandas.DataFrame": "DataFrame", "pandas.read_csv": "DataFrame", "pandas.Series": "Series",
+    "PIL.ImageDraw.Draw": "ImageDraw", "PIL.ImageFont.truetype": "FreeTypeFont",
+}  # fmt: skip
+_OTHER_RESULTS = frozenset({"chunksize", "iterator", "squeeze"})  # with them, read_csv returns another class
+
+
+def attributes_of_programs(context: GuideContext) -> tuple[CodeImport, ...]:
+    """The attributes, and the imports in functions, that programs can reach; each once, the certain ones first.
+
+    Attributes that a program assigns are left out: it supplies what the package lacks.
+    """
+    checkout = context.guide.checkout
+    files = read_files(context, checkout) if checkout else []
+    if checkout is None or not files:
+        return ()
+    reached = reached_names(files)
+    assigned = {name for file in files for name in _assigned(file)}
+    uses = (use for file in files for use in _of_file(file, reached))
+    known = checkout.own_modules | sys.stdlib_module_names
+    found: dict[tuple[str, str], CodeImport] = {}
+    for use in sorted(uses, key=lambda each: not each.is_certain):
+        if use.top not in known and not assigned & {use.name, use.name.rpartition(".")[2]}:
+            found.setdefault((use.module, use.name), use)
+    return tuple(found.values())[:_MAX_ATTRIBUTES]
+
+
+def _assigned(file: ProgramFile) -> Iterator[str]:
+    """The names of attributes that a file assigns: `np.float = float`, `setattr(np, "float", float)`."""
+    for node in ast.walk(file.module):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and file.resolve(node):
+            yield node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            yield from (str(each.value) for each in node.args if isinstance(each, ast.Constant))
+
+
+def _of_file(file: ProgramFile, reached: frozenset[str]) -> Iterator[CodeImport]:
+    yield from _of_body(file, list(file.top_level()), is_certain=True)
+    for name, node in file.definitions.items():
+        if name not in reached:
+            continue
+        parts = node.body if isinstance(node, ast.ClassDef) else (node,)
+        functions = [each for each in parts if isinstance(each, Function)]
+        yield from _of_body(file, [each for each in parts if each not in functions], is_certain=True)
+        for each in functions:
+            yield from _of_body(file, [each], is_certain=file.is_program)
+
+
+def _of_body(file: ProgramFile, body: Sequence[ast.stmt], *, is_certain: bool) -> Iterator[CodeImport]:
+    objects = _objects(file, body)
+    parts: set[int] = set()  # of longer attributes
+    for node, certain in unguarded(body, is_certain=is_certain):
+        place = f"{file.path}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield CodeImport(file.launch.line, alias.name, "", place, is_certain=certain)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                name = "" if alias.name == "*" else alias.name
+                yield CodeImport(file.launch.line, node.module, name, place, is_certain=certain)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in parts:
+            parts |= {id(each) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+            module, name = _target(file, node, objects)
+            if module:
+                yield CodeImport(file.launch.line, module, name, place, is_attribute=True, is_certain=certain)
+
+
+def _target(file: ProgramFile, node: ast.Attribute, objects: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """The module, and the dotted name in it, of an attribute; empty for those of unknown objects."""
+    if isinstance(node.value, ast.Name) and node.value.id in objects:
+        module, owner = objects[node.value.id]
+        return module, f"{owner}.{node.attr}"
+    module, _, name = file.resolve(node).partition(".")
+    return module, name
+
+
+def _objects(file: ProgramFile, body: Sequence[ast.stmt]) -> dict[str, tuple[str, str]]:
+    """The variables to which statements assign objects of one class only, with the module and the class."""
+    stored: Counter[str] = Counter()
+    found: dict[str, set[str]] = {}
+    kept: Counter[str] = Counter()
+    for node in _nodes(body):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] += 1
+        elif isinstance(node, ast.arg):
+            stored[node.arg] += 1
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name, call = text_of(node.targets[0]), node.value
+            created = file.resolve(call.func)
+            if created in _CLASSES and not any(each.arg in (None, *_OTHER_RESULTS) for each in call.keywords):
+                found.setdefault(name, set()).add(created)
+                kept[name] += 1
+            elif isinstance(call.func, ast.Attribute) and text_of(call.func.value) == name:
+                kept[name] += 1  # `rows = rows.append(row)`
+    classes = {name: {_CLASSES[each] for each in created} for name, created in found.items()}
+    return {
+        name: (min(found[name]).partition(".")[0], owners.pop())
+        for name, owners in classes.items()
+        if len(owners) == 1 and stored[name] == kept[name]
+    }
+
+
+def _nodes(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    return (node for each in body for node in ast.walk(each))

@@ -1,0 +1,101 @@
+"""Attributes of modules and classes that the programs of a checkout read, and that the installed release lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.resolution.index_facts import IndexedRelease
+
+CHAIN = IndexedRelease("chain", "1.0", "2026-10-01")
+VERSIONS = {
+    "torch": "2.8.0", "torchaudio": "2.9.0", "chain": "1.0", "numpy": "1.26.4", "pandas": "2.2.3", "pillow": "11.3.0",
+    "scipy": "1.16.0", "networkx": "3.4",
+}  # fmt: skip
+PANDAS = "import pandas as pd\n"
+DRAW = "from PIL import Image, ImageDraw\ndraw = ImageDraw.Draw(Image.new('L', (9, 9)))\n"
+# The code of a program, and the start of the message after the file; empty: no finding.
+CASES = {
+    "an alias": ("import chain as c\nc.old()", "2 uses chain.old, which chain 1.0"),
+    "the module": ("import chain\nx = chain.parts.old_part(1)", "2 uses chain.parts.old_part"),
+    "a submodule": ("from chain import parts\nparts.old_part(1)", "2 uses chain.parts.old_part"),
+    "the program alone": ("import chain\nif __name__ == '__main__':\n    chain.old()", "3 uses chain.old"),
+    "in a function that runs": ("import chain\ndef main():\n    chain.old()\nmain()", "3 uses chain.old"),
+    "in a function that nothing calls": ("import chain\ndef unused():\n    chain.old()", ""),
+    "in a method": (
+        "import chain\nclass Model:\n    def run(self):\n        chain.old()\nModel().run()", "4 uses chain.old"
+    ),
+    "an import in a function": ("import chain\ndef a():\n    from chain import old\na()", "3 imports chain.old"),
+    "a handler": ("import chain\ntry:\n    chain.old()\nexcept AttributeError:\n    chain.new()", ""),
+    "a check": ("import chain\nif hasattr(chain, 'old'):\n    chain.old()", ""),
+    "a version": ("import chain\nif chain.__version__ < '1.0':\n    chain.old()", ""),
+    "a name of its own": ("import chain\nchain = build()\nchain.old()", ""),
+    "an argument": ("import chain\ndef run(chain):\n    chain.old()\nrun(1)", ""),
+    "a value that the program assigns": ("import chain\nchain.old = 1\nprint(chain.old)", ""),
+    "a value that setattr assigns": ("import chain\nsetattr(chain, 'old', 1)\nprint(chain.old)", ""),
+    "a name that exists": ("import chain\nchain.new()", ""),
+    "a module of the checkout": ("import own\nown.old()", ""),
+    # By the tables.
+    "a constant": ("from PIL import Image\nImage.ANTIALIAS", "2 uses PIL.Image.ANTIALIAS, which pillow 11.3.0"),
+    "a function": ("import networkx as nx\nnx.info(1)", "2 uses networkx.info, which networkx 3.4"),
+    "of torchaudio": ("import torchaudio\ntorchaudio.info('a')", "2 uses torchaudio.info, which torchaudio 2.9.0"),
+    "a module of torchaudio": (
+        "import torchaudio\ntorchaudio.backend.sox_io_backend.load()", "2 uses torchaudio.backend, which"
+    ),
+    "of torch": ("import torch\ntorch.rfft(1)", "2 uses torch.rfft, which torch 2.8.0"),
+    "a version in a function": (
+        "import chain\ndef main():\n    if chain.__version__ >= '1':\n        return\n    chain.old()\nmain()", ""
+    ),
+    "a function of the checkout with the name": ("import chain\ndef chain(): ...\nchain.old()", ""),
+    "a guarded operand": ("import chain\nx = hasattr(chain, 'old') and chain.old", ""),
+    "of torch that exists": ("import torch\ntorch.cuda.amp.autocast()", ""),
+    "of scipy": ("import scipy.integrate\nscipy.integrate.trapz([1])", "2 uses scipy.integrate.trapz, which scipy"),
+    "of pandas": (PANDAS + "pd.np.nan", "2 uses pandas.np, which pandas 2.2.3"),
+    "a method of a table": (
+        PANDAS + "table = pd.DataFrame()\ntable = table.append({})", "3 uses DataFrame.append, which pandas 2.2.3"
+    ),
+    "a method of a table that is read": (
+        PANDAS + "def load(path):\n    rows = pd.read_csv(path)\n    for _ in rows.iteritems(): pass\nload('a')",
+        "4 uses DataFrame.iteritems",
+    ),
+    "a method of something else": (PANDAS + "table = pd.DataFrame()\ntable = []\ntable.append(1)", ""),
+    "a method of a list of tables": (PANDAS + "table = [pd.DataFrame()]\ntable.append(1)", ""),
+    "a table of another function": (
+        PANDAS + "def a():\n    rows = pd.DataFrame()\ndef b(rows):\n    rows.append(1)\na()\nb([])", ""
+    ),
+    "a method of a drawing": (DRAW + "draw.textsize('a')", "3 uses ImageDraw.textsize, which pillow 11.3.0"),
+    "a method of a drawing that exists": (DRAW + "draw.textbbox((0, 0), 'a')", ""),
+    "a guarded method": (DRAW + "if hasattr(draw, 'textsize'):\n    draw.textsize('a')", ""),
+}  # fmt: skip
+
+
+def _audit(folder: Path, code: str, **files: str) -> list[Finding]:
+    (folder / ".git").mkdir(exist_ok=True)
+    for name, text in {"train": code, **files}.items():
+        (folder / f"{name}.py").write_text(f"{text}\n")
+    pins = " ".join(f"{name}=={version}" for name, version in VERSIONS.items())
+    text = sh(f"pip install {pins}", "python train.py")
+    solver = FixedSolver(FixedIndex(CHAIN), VERSIONS)
+    found = audit_text(text, str(folder / "README.md"), None, solver, python="3.12").result.findings
+    return [each for each in found if each.id == "RUN078"]
+
+
+@each_case("name", [*CASES])
+def test_a_program_reads_an_attribute(name: str, tmp_path: Path) -> None:
+    code, message = CASES[name]
+    found = _audit(tmp_path, code, own="def old(): ...")
+    assert [each.message[: len(message) + 9] for each in found] == ([f"train.py:{message}"] if message else [])
+
+
+def test_a_condition_and_a_module_of_the_program_are_no_certain_use(tmp_path: Path) -> None:
+    assert [each.status for each in _audit(tmp_path, "import chain\nchain.old()")] == ["error"]
+    assert [each.status for each in _audit(tmp_path, "import chain\nif chain.size:\n    chain.old()")] == ["warning"]
+    part = "import chain\ndef run():\n    chain.old()"
+    (found,) = _audit(tmp_path, "import part\npart.run()", part=part)
+    assert (found.status, found.message[:27]) == ("warning", "part.py:3 uses chain.old, w")
+    assert not _audit(tmp_path, "import chain\nimport part\nchain.old = 1\npart.run()", part=part)
