@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import BinaryIO
 
 import msgspec
@@ -25,7 +26,7 @@ from envdoctor.explain.placeholders import (
     placeholder_values,
     text_values,
 )
-from envdoctor.explain.refute import refutation
+from envdoctor.explain.refute import CONTRADICTIONS, refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
 from envdoctor.knowledge.causes import Question, causes
@@ -94,10 +95,9 @@ def explain(
     scanned = scan(stream, table)
     pasted = parse_report(scanned.excerpt)
     has_facts = bool(machine or stack or pasted.kinds)
-    unknown = parse_report("")
+    unknown_machine, unknown_stack = _unknown_facts()
     against = {
-        symptom.cause: refutation(symptom.cause, machine or unknown.machine, stack or unknown.stack)
-        for symptom in table.symptoms
+        cause: refutation(cause, machine or unknown_machine, stack or unknown_stack) for cause in CONTRADICTIONS
     }
     python = (stack.python.value or "") if stack else ""  # a pasted report names the interpreter of another machine
     examined = [(machine or each.machine, stack or each.stack) for each in (pasted, *pasted.later)]
@@ -153,6 +153,15 @@ def explain(
         facts=tuple(_facts(values)),
         unread=scanned.unread,
     )
+
+
+@cache
+def _unknown_facts() -> tuple[Machine, Stack]:
+    """A machine and an environment of which nothing is known."""
+    from envdoctor.reports import parse_report
+
+    empty = parse_report("")
+    return empty.machine, empty.stack
 
 
 def _error_findings(machine: Machine, stack: Stack) -> list[Finding]:

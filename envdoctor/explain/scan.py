@@ -101,6 +101,8 @@ class Scan(Record, frozen=True):
 class _Search:
     """The search for one pattern and its hits so far."""
 
+    __slots__ = ("hits", "max_hits", "name", "pattern", "reads_imports", "seconds")
+
     def __init__(self, name: str, pattern: str, max_hits: int, *, reads_imports: bool = False) -> None:
         self.name = name
         self.pattern = pattern
@@ -141,8 +143,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
     signals = [_Search(name, signal.pattern, 1, reads_imports=True) for name, signal in table.signals.items()]
     members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM, reads_imports=True)
-    unfinished = [*symptoms, *signals, members]
-    index = literal_index(tuple([search.pattern for search in unfinished]), WORD)
+    searches = [*symptoms, *signals, members]
+    index = literal_index(tuple([search.pattern for search in searches]), WORD)
     excerpt = _Excerpt()
     watchdog: list[str] = []
     first_line, size = 1, 0
@@ -157,12 +159,11 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
         literals = index.find(vocabulary(text))
-        for search in unfinished:
-            if search.pattern in literals:
+        for search in searches:
+            if search.pattern in literals and not search.done:
                 _search_block(search, literals[search.pattern], text, first_line)
         if size <= PASTE_BYTES:
             _search_pasted(symptoms, [*signals, members], text, index)
-        unfinished = [search for search in unfinished if not search.done]
         first_line += text.count("\n")
     return Scan(
         {search.name: tuple(search.hits) for search in symptoms if search.hits},

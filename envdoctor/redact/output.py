@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import Any
 
 from envdoctor.core.patterns import lazy_pattern
@@ -98,5 +99,11 @@ def _mark(kind: str, value: str) -> str:
 
 def _secret_values() -> tuple[str, ...]:
     """The values of this process's secret variables, the longest first; no paths and no words."""
-    values = (value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= MIN_SECRET_LENGTH)
-    return tuple(sorted((each for each in values if "/" not in each[:1]), key=len, reverse=True))
+    values = [os.environ[name] for name in os.environ if _is_secret_variable(name)]
+    secrets = [value for value in values if len(value) >= MIN_SECRET_LENGTH and not value.startswith("/")]
+    return tuple(sorted(secrets, key=len, reverse=True))
+
+
+@lru_cache(maxsize=1024)  # each line that a command prints is compared with the values
+def _is_secret_variable(name: str) -> bool:
+    return SECRET.search(name) is not None
