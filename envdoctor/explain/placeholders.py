@@ -14,6 +14,7 @@ from envdoctor.core.remedies import Install, Notation, Remedy, Step, UserCommand
 from envdoctor.knowledge.libraries import NVIDIA_LIBRARY, OWN_VERSIONS, package_of_library
 from envdoctor.knowledge.releases import optional_specifier, releases_that_pin
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part, satisfies
+from envdoctor.knowledge.wheel_cuda import fitting_wheels
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
@@ -166,6 +167,7 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
     if missing := groups.get("missing"):
         found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
     known = {**values, **found}
+    found |= _onnxruntime(known)
     torch = known.get("torch", "")
     from_nvidia = is_prerelease(torch)  # NVIDIA's container or a nightly: a wheel of the index would replace it
     found |= {
@@ -185,6 +187,16 @@ def _newest_python_of_tags(tags: str) -> str:
     """The newest Python of ABI tags, "3.10" for "`cp38`, `cp310`"; empty before 3.8, which uv does not have."""
     minors = [int(minor) for minor in re.findall(r"\bcp3(\d{1,2})(?=m?\b)", tags)]
     return f"3.{max(minors)}" if minors and max(minors) >= 8 else ""
+
+
+def _onnxruntime(known: Mapping[str, str]) -> dict[str, str]:
+    """The releases of onnxruntime-gpu for the CUDA of torch; without a known CUDA those for each version."""
+    if "cuda_provider" not in known:
+        return {}
+    cuda = known.get("cuda", "")
+    majors = [cuda.partition(".")[0]] if cuda else ["12", "13"]
+    ranges = {major: fitting_wheels("onnxruntime-gpu", major, "") for major in majors}
+    return {f"cuda_{major}_onnxruntime_pin": f"onnxruntime-gpu{found}" for major, found in ranges.items() if found}
 
 
 def _exactly(package: str, version: str | None) -> str:

@@ -44,9 +44,11 @@ LISTED = {
     "nvidia-cutlass-dsl-libs-cu13": "4.5.2",
     "nvidia-cuda-runtime-cu12": "12.9.79 12.8.90 12.6.77 12.4.127 12.1.105",
     "nvidia-cublas-cu12": "12.9.1.4 12.8.4.1 12.6.4.1 12.4.5.8 12.1.3.1",
+    "jax": "0.12.0.1 0.7.2",
+    "jax-cuda12-plugin": "0.12.0.1 0.7.2",
 }
 # Extras that remedies name, with their requirement: METADATA on PyPI on 2026-11-23.
-EXTRAS = {"nvidia-cutlass-dsl": ("cu13", "nvidia-cutlass-dsl-libs-cu13")}
+EXTRAS = {"nvidia-cutlass-dsl": ("cu13", "nvidia-cutlass-dsl-libs-cu13"), "jax": ("cuda12", "jax-cuda12-plugin")}
 BUILDS = ("torch", "torchvision", "torchaudio")  # packages with one build for each CUDA version on the PyTorch index
 # Builds an empty wheel from an sdist, without any dependency.
 BACKEND = """
