@@ -16,6 +16,8 @@ class Removal(TableRow, frozen=True, kw_only=True):
     next: str
     names: str  # MODULE.NAME, MODULE, CLASS.ATTRIBUTE or FUNCTION(ARGUMENT), separated by blanks
     cause: str = ""  # if it is not that of a library that is too new
+    without: str = ""  # the last release without the names, if `again` has them again
+    again: str = ""
 
 
 class Addition(TableRow, frozen=True, kw_only=True):
@@ -42,6 +44,13 @@ def _additions() -> dict[str, Addition]:
 def removal_of(name: str) -> Removal | None:
     """The row of a removed name, `PIL.Image.ANTIALIAS`; None if it is not in the table."""
     return _removals().get(name)
+
+
+def periods_of(name: str) -> tuple[Span, ...]:
+    """The periods of releases that have a removed or added name; none if it is not in the table."""
+    change, row = change_of(name), _removals().get(name)
+    again = (Span(row.package, row.without, row.again, "", ""),) if row and row.again else ()
+    return (change, *again) if change else ()
 
 
 def change_of(name: str) -> Span | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from envdoctor.knowledge.changed_names import change_of
+from envdoctor.knowledge.changed_names import periods_of
 from envdoctor.knowledge.imports import spans_of_name
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
@@ -45,22 +45,17 @@ def _periods(used: CodeImport) -> Iterator[tuple[str, Spans]]:
     if not used.is_attribute:
         # A module that is gone can have given its name to a function: `evaluate.load`.
         yield full, spans_of_module_name(used.module, used.name) if used.name else ()
-        yield full, _changed(full)
+        yield full, periods_of(full)
         return
     parts = full.split(".")
     for end in range(1, len(parts)):
         module, name = ".".join(parts[:end]), parts[end]
         dotted = f"{module}.{name}"
         yield dotted, spans_of_module_name(module, name)
-        yield dotted, _changed(dotted)
+        yield dotted, periods_of(dotted)
         if end + 1 < len(parts) and used.top in TORCH_FAMILY:
             yield dotted, spans_of_module(dotted)
-    yield used.name, _changed(used.name)  # `DataFrame.append`
-
-
-def _changed(name: str) -> Spans:
-    change = change_of(name)
-    return (change,) if change else ()
+    yield used.name, periods_of(used.name)  # `DataFrame.append`
 
 
 def _last_before(version: str, spans: Spans) -> str:

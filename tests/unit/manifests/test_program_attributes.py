@@ -15,7 +15,7 @@ from envdoctor.resolution.index_facts import IndexedRelease
 CHAIN = IndexedRelease("chain", "1.0", "2026-10-01")
 VERSIONS = {
     "torch": "2.8.0", "torchaudio": "2.9.0", "chain": "1.0", "numpy": "1.26.4", "pandas": "2.2.3", "pillow": "11.3.0",
-    "scipy": "1.16.0", "networkx": "3.4",
+    "scipy": "1.16.0", "networkx": "3.4", "scikit-image": "0.25.2",
 }  # fmt: skip
 PANDAS = "import pandas as pd\n"
 DRAW = "from PIL import Image, ImageDraw\ndraw = ImageDraw.Draw(Image.new('L', (9, 9)))\n"
@@ -47,6 +47,10 @@ CASES = {
     "a module of torchaudio": (
         "import torchaudio\ntorchaudio.backend.sox_io_backend.load()", "2 uses torchaudio.backend, which"
     ),
+    "of numpy": ("import numpy as np\nnp.float(1)", "2 uses numpy.float, which numpy 1.26.4"),
+    "of numpy that is there again": ("import numpy as np\nnp.bool(1)", "2 uses numpy.bool, which numpy 1.26.4"),
+    "of numpy that exists": ("import numpy as np\nnp.float_(1)\nnp.trapz([1])", ""),
+    "an import of skimage": ("from skimage.measure import compare_ssim", "1 imports skimage.measure.compare_ssim"),
     "of torch": ("import torch\ntorch.rfft(1)", "2 uses torch.rfft, which torch 2.8.0"),
     "a version in a function": (
         "import chain\ndef main():\n    if chain.__version__ >= '1':\n        return\n    chain.old()\nmain()", ""
@@ -74,14 +78,15 @@ CASES = {
 }  # fmt: skip
 
 
-def _audit(folder: Path, code: str, **files: str) -> list[Finding]:
+def _audit(folder: Path, code: str, *, own: str = "", numpy: str = "1.26.4", python: str = "3.12") -> list[Finding]:
     (folder / ".git").mkdir(exist_ok=True)
-    for name, text in {"train": code, **files}.items():
+    for name, text in {"train": code, "own": own}.items():
         (folder / f"{name}.py").write_text(f"{text}\n")
-    pins = " ".join(f"{name}=={version}" for name, version in VERSIONS.items())
+    versions = VERSIONS | {"numpy": numpy}
+    pins = " ".join(f"{name}=={version}" for name, version in versions.items())
     text = sh(f"pip install {pins}", "python train.py")
-    solver = FixedSolver(FixedIndex(CHAIN), VERSIONS)
-    found = audit_text(text, str(folder / "README.md"), None, solver, python="3.12").result.findings
+    solver = FixedSolver(FixedIndex(CHAIN), versions)
+    found = audit_text(text, str(folder / "README.md"), None, solver, python=python).result.findings
     return [each for each in found if each.id == "RUN078"]
 
 
@@ -96,6 +101,14 @@ def test_a_condition_and_a_module_of_the_program_are_no_certain_use(tmp_path: Pa
     assert [each.status for each in _audit(tmp_path, "import chain\nchain.old()")] == ["error"]
     assert [each.status for each in _audit(tmp_path, "import chain\nif chain.size:\n    chain.old()")] == ["warning"]
     part = "import chain\ndef run():\n    chain.old()"
-    (found,) = _audit(tmp_path, "import part\npart.run()", part=part)
-    assert (found.status, found.message[:27]) == ("warning", "part.py:3 uses chain.old, w")
-    assert not _audit(tmp_path, "import chain\nimport part\nchain.old = 1\npart.run()", part=part)
+    (found,) = _audit(tmp_path, "import own\nown.run()", own=part)
+    assert (found.status, found.message[:27]) == ("warning", "own.py:3 uses chain.old, wh")
+    assert not _audit(tmp_path, "import chain\nimport own\nchain.old = 1\nown.run()", own=part)
+
+
+def test_a_release_has_a_name_again(tmp_path: Path) -> None:
+    assert not _audit(tmp_path, "import numpy as np\nnp.bool(1)", numpy="2.1.0")
+    (found,) = _audit(tmp_path, "import numpy as np\nnp.bool(np.int(1))")
+    assert "numpy==1.23.5" not in str(found.remedies)  # it has no wheel for Python 3.12
+    (found,) = _audit(tmp_path, "import numpy as np\nnp.bool(np.int(1))", python="3.10")
+    assert found.remedies[0].commands[0].endswith("numpy==1.23.5")
