@@ -54,6 +54,19 @@ class RefusedMethods(CallChange, frozen=True, kw_only=True):
     methods: str
 
 
+class RequiredArgument(CallChange, frozen=True, kw_only=True):
+    """A function that stops without this argument."""
+
+    argument: str
+    position: int  # from 1 on
+
+
+class RefusedCall(CallChange, frozen=True, kw_only=True):
+    """A function that only raises an exception."""
+
+    exception: str
+
+
 R = TypeVar("R", bound=CallChange)
 
 
@@ -79,6 +92,18 @@ def removed_arguments(name: str) -> RemovedArguments | None:
 def refused_methods(name: str) -> RefusedMethods | None:
     """The row of a class by one of its dotted names."""
     return _row(load_table(_TABLE, tuple[RefusedMethods, ...], "refused_method"), name)
+
+
+@cache
+def required_argument(name: str) -> RequiredArgument | None:
+    """The row of a function by one of its dotted names."""
+    return _row(load_table(_TABLE, tuple[RequiredArgument, ...], "required_argument"), name)
+
+
+@cache
+def refused_call(name: str) -> RefusedCall | None:
+    """The row of a function by one of its dotted names."""
+    return _row(load_table(_TABLE, tuple[RefusedCall, ...], "refused_call"), name)
 
 
 def _row(rows: Iterable[R], name: str) -> R | None:

@@ -18,6 +18,7 @@ class Removal(TableRow, frozen=True, kw_only=True):
     cause: str = ""  # if it is not that of a library that is too new
     without: str = ""  # the last release without the names, if `again` has them again
     again: str = ""
+    symptom: str = ""  # that explains the message of a missing name
 
 
 class Addition(TableRow, frozen=True, kw_only=True):
@@ -46,16 +47,23 @@ def removal_of(name: str) -> Removal | None:
     return _removals().get(name)
 
 
+def change_of(name: str) -> Span | None:
+    """The releases that have a removed or added name; None if it is not in the table, or if a symptom explains it."""
+    removed = _removals().get(name)
+    return None if removed and removed.symptom else next(iter(periods_of(name)), None)
+
+
 def periods_of(name: str) -> tuple[Span, ...]:
     """The periods of releases that have a removed or added name; none if it is not in the table."""
-    change, row = change_of(name), _removals().get(name)
-    again = (Span(row.package, row.without, row.again, "", ""),) if row and row.again else ()
-    return (change, *again) if change else ()
-
-
-def change_of(name: str) -> Span | None:
-    """The releases that have a removed or added name; None if it is not in the table."""
     if removed := _removals().get(name):
-        return Span(removed.package, "", "", removed.last, removed.next)
+        last = Span(removed.package, "", "", removed.last, removed.next)
+        return (last, Span(removed.package, removed.without, removed.again, "", "")) if removed.again else (last,)
     added = _additions().get(name)
-    return Span(added.package, added.before, added.first, "", "") if added else None
+    return (Span(added.package, added.before, added.first, "", ""),) if added else ()
+
+
+@cache
+def classes_with_changes(package: str) -> frozenset[str]:
+    """The classes of a package of which a release removed attributes: `TfidfVectorizer`."""
+    owners = (name.partition(".")[0] for name, row in _removals().items() if row.package == package and "." in name)
+    return frozenset(owner for owner in owners if owner[:1].isupper())

@@ -45,11 +45,17 @@ UNPROVEN = {
     "call_changes positional": Unproven(
         _PROJECTS, "The function in the wheel of `first` accepts more arguments by position, or of `last` does not."
     ),
+    "call_changes refused_call": Unproven(
+        _PROJECTS, "The function of `first` does more than raise the exception, or that of `last` only raises it."
+    ),
     "call_changes refused_method": Unproven(
         _PROJECTS, "A class with the method trains with the release `first`, or does not with `last`."
     ),
     "call_changes removed_argument": Unproven(
         _PROJECTS, "The signature in the wheel of `first` has one of the arguments, or that of `last` lacks one."
+    ),
+    "call_changes required_argument": Unproven(
+        _PROJECTS, "The function works without the argument in the release `first`, or does not in `last`."
     ),
     "call_changes returned": Unproven(
         _PROJECTS, "The function in the sources of `first` returns `before` values, or that of `last` `after`."

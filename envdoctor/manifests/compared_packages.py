@@ -12,6 +12,7 @@ from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _KNOWN = ("solved", "partial", "tables")
 _MAX_CONDA = 20
@@ -79,7 +80,8 @@ def compared_packages(context: GuideContext) -> Iterator[ComparedPackage]:
             continue
         packages = {**state.packages, **conda_packages(context, state)}
         for name, package in packages.items():
-            is_known = package.origin == "PyPI" and state.resolution in _KNOWN and package.version
+            is_of_index = package.origin == "PyPI" or (name in TORCH_FAMILY and package.origin != "conda")
+            is_known = is_of_index and state.resolution in _KNOWN and package.version
             is_sure = not package.is_dependency or state.resolution == "solved"
             is_conda = package.origin == "conda" and bool(package.version) and not package.is_dependency
             if (is_known and is_sure) or is_conda:

@@ -7,16 +7,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from envdoctor.knowledge.changed_names import classes_with_changes
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.program_uses import ProgramFile, reached_names, read_files, text_of, unguarded
 from envdoctor.manifests.spread_arguments import Function
 from envdoctor.resolution.index_facts import CodeImport
 
 _MAX_ATTRIBUTES = 400
-# What returns an object of a class: `CLASS.ATTRIBUTE` are names of the table changed_names.toml.
+# Functions that return an object of a class: `CLASS.ATTRIBUTE` are names of the table changed_names.toml.
 _CLASSES = {
-    "pandas.DataFrame": "DataFrame", "pandas.read_csv": "DataFrame", "pandas.Series": "Series",
-    "PIL.ImageDraw.Draw": "ImageDraw", "PIL.ImageFont.truetype": "FreeTypeFont",
+    "pandas.read_csv": "DataFrame", "PIL.ImageDraw.Draw": "ImageDraw", "PIL.ImageFont.truetype": "FreeTypeFont",
 }  # fmt: skip
 _OTHER_RESULTS = frozenset({"chunksize", "iterator", "squeeze"})  # with them, read_csv returns another class
 
@@ -103,17 +104,24 @@ def _objects(file: ProgramFile, body: Sequence[ast.stmt]) -> dict[str, tuple[str
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             name, call = text_of(node.targets[0]), node.value
             created = file.resolve(call.func)
-            if created in _CLASSES and not any(each.arg in (None, *_OTHER_RESULTS) for each in call.keywords):
+            if _class_of(created) and not any(each.arg in (None, *_OTHER_RESULTS) for each in call.keywords):
                 found.setdefault(name, set()).add(created)
                 kept[name] += 1
             elif isinstance(call.func, ast.Attribute) and text_of(call.func.value) == name:
                 kept[name] += 1  # `rows = rows.append(row)`
-    classes = {name: {_CLASSES[each] for each in created} for name, created in found.items()}
+    classes = {name: set(map(_class_of, created)) for name, created in found.items()}
     return {
         name: (min(found[name]).partition(".")[0], owners.pop())
         for name, owners in classes.items()
         if len(owners) == 1 and stored[name] == kept[name]
     }
+
+
+def _class_of(created: str) -> str:
+    """The class of what a function or a class returns, if the table of changed names has it; else empty."""
+    top, owner = created.partition(".")[0], created.rpartition(".")[2]
+    classes = classes_with_changes(DISTRIBUTIONS.get(top, top.replace("_", "-")))
+    return _CLASSES.get(created, owner if owner in classes else "")
 
 
 def _nodes(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:

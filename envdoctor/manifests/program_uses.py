@@ -36,6 +36,7 @@ class ProgramUse(NamedTuple):
     positional: int = 0  # -1: not known
     values: int = 0  # names to which the returned values are assigned
     methods: tuple[str, ...] = ()  # of a derived class
+    is_open: bool = False  # has arguments of unknown names
 
 
 class ProgramFile:
@@ -172,13 +173,13 @@ def _of_body(checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], pl
         if not name or name.startswith(".") or not isinstance(call, ast.Call):
             continue
         arguments = {each.arg: f"{file.path}:{each.value.lineno}" for each in call.keywords if each.arg}
-        for each in call.keywords:
-            if each.arg is None:
-                arguments |= keys_of(checkout, each.value, place) or {}
-        is_open = any(isinstance(each, ast.Starred) for each in call.args)
+        spread = [keys_of(checkout, each.value, place) for each in call.keywords if each.arg is None]
+        for keys in spread:
+            arguments |= keys or {}
+        is_starred = any(isinstance(each, ast.Starred) for each in call.args)
         yield ProgramUse(
             file.launch.line, name, f"{file.path}:{call.lineno}", file.is_program and is_certain, arguments,
-            -1 if is_open else len(call.args), _targets(node),
+            -1 if is_starred else len(call.args), _targets(node), is_open=is_starred or bool(spread),
         )  # fmt: skip
 
 

@@ -9,10 +9,14 @@ from typing import NamedTuple, TypeVar
 from envdoctor.knowledge.call_changes import (
     CallChange,
     positional_arguments,
+    refused_call,
     refused_methods,
     removed_arguments,
+    required_argument,
     returned_values,
 )
+from envdoctor.knowledge.changed_names import removal_of
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
 from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
@@ -21,6 +25,7 @@ from envdoctor.manifests.compared_packages import ComparedPackage, compared_pack
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import is_started
 from envdoctor.manifests.program_uses import ProgramUse, program_uses
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPILED
 
@@ -58,7 +63,8 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     The arguments of a call, also those of a dictionary in the code, and of a JSON, YAML or TOML file of the checkout
     that the program reads: `TrainingArguments(evaluation_strategy=...)` with transformers 4.51 or newer. A changed
     number of returned values, as of `flash_attn.bert_padding.unpad_input` with flash-attn 2.7. Methods that a base
-    class refuses, as `validation_epoch_end` with Lightning 2.
+    class refuses, as `validation_epoch_end` with Lightning 2. Arguments that a function requires, and functions that
+    only raise an exception, as `torch.stft` and `torch.symeig` with torch 2.
 
     A warning where the call is in another file than the program, or after a condition.
     """
@@ -76,6 +82,7 @@ def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     yield from _removed(use, package)
+    yield from _gone(use, package)
     name, version = use.name, package.version
 
     def changed(row: R | None) -> R | None:
@@ -89,6 +96,13 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     if positional and use.positional > positional.accepted:
         what = f"passes {use.positional} arguments to {name} by position"
         yield _of_row(use, positional, (name, what, f"accepts {positional.accepted} by position"))
+    required = changed(required_argument(name))
+    is_without = required and required.argument not in use.arguments and not use.is_open
+    if required and is_without and not use.methods and use.positional < required.position:
+        what = f"calls {name} without {required.argument}"
+        yield _of_row(use, required, (name, what, "requires it"))
+    if (raising := changed(refused_call(name))) and not use.methods:
+        yield _of_row(use, raising, (name, f"calls {name}", f"only raises {raising.exception} there"))
     returned = changed(returned_values(name))
     if returned and use.values == returned.before:
         what = f"expects {returned.before} values of {name}"
@@ -118,6 +132,17 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
             yield _Fault(use, place, f"{name}=", what, _NOT_ACCEPTED, spans[-1].last, source, date)
 
 
+def _gone(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
+    """The arguments of functions and classes without `**kwargs` that the table of changed names has."""
+    top, owner = use.name.partition(".")[0], use.name.rpartition(".")[2]
+    for argument, place in use.arguments.items():
+        row = removal_of(f"{owner}({argument})")
+        is_of_package = row and row.package == package.name == DISTRIBUTIONS.get(top, top.replace("_", "-"))
+        if row and is_of_package and satisfies(package.version, f">={row.next}"):
+            what = f"passes {argument} to {owner}"
+            yield _Fault(use, place, f"{argument}=", what, _NOT_ACCEPTED, row.last, row.source, row.date)
+
+
 def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault]) -> Problem:
     first, others = faults[0], faults[1:]
     is_direct = first.use.is_direct and is_started(context, first.use.line) and not package.is_dependency
@@ -126,7 +151,8 @@ def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_
     python = state.python or context.trace.python
     index = context.index_facts
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index else ""
-    is_built = package.name in COMPILED  # an older release can lack a wheel for this torch
+    # An older release can lack a wheel for this torch or this Python.
+    is_built = package.name in COMPILED | TORCH_FAMILY
     pin = "" if excluding or package.is_conda or is_built else f"{package.name}=={last}"
     further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
     listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")

@@ -14,7 +14,7 @@ from envdoctor.resolution.index_facts import IndexedRelease
 
 VERSIONS = {
     "torch": "2.8.0", "transformers": "4.51.3", "trl": "0.16.0", "librosa": "0.10.0", "flash-attn": "2.8.3",
-    "pytorch-lightning": "2.0.0", "lightning": "2.5.0",
+    "pytorch-lightning": "2.0.0", "lightning": "2.5.0", "scikit-learn": "1.6.1",
 }  # fmt: skip
 ARGUMENTS = "from transformers import TrainingArguments\n"
 READ = "import json, yaml\nimport transformers\n"
@@ -95,9 +95,24 @@ CASES = {
     "a method of another class": (MODULE + "class A:\n    def validation_epoch_end(self, outputs): pass\nA()", ""),
     "an argument of Lightning": (MODULE + "pl.Trainer(gpus=1)", "passes gpus"),
     "its replacement": (MODULE + "pl.Trainer(devices=1)", ""),
+    "an argument of torch": (
+        "from torch.optim import lr_scheduler\nlr_scheduler.ReduceLROnPlateau(o, 'min', verbose=True)",
+        "passes verbose",
+    ),
+    "a required argument": ("import torch\ntorch.stft(x, 512, hop_length=9)", "without return_complex"),
+    "a required argument that is there": ("import torch\ntorch.stft(x, 512, return_complex=False)", ""),
+    "a required argument by position": ("import torch\ntorch.stft(x, 9, 9, 9, w, True, 'a', False, True, True)", ""),
+    "a required argument that can be there": ("import torch\ntorch.stft(x, 9, **options)", ""),
+    "a function that raises": ("import torch\ntorch.symeig(x)", "calls torch.symeig"),
+    "a function of another module": ("import torch\ntorch.linalg.eig(x)", ""),
+    "an argument of a function": (
+        "from sklearn.metrics import mean_squared_error as mse\nmse(a, b, squared=False)", "passes squared"
+    ),
+    "an argument that exists": ("import sklearn.metrics\nsklearn.metrics.mean_squared_error(a, b)", ""),
+    "a function of that name": ("from own import mean_squared_error as mse\nmse(a, b, squared=False)", ""),
     "a package that is not installed": ("import lightning as L\nL.Trainer(gpus=1)", ""),
 }  # fmt: skip
-INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning"
+INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning scikit-learn"
 CONFIG = '{"evaluation_strategy": "no", "output_dir": "out"}'
 
 
@@ -121,7 +136,10 @@ def test_a_call_that_the_installed_release_refuses(name: str, tmp_path: Path) ->
     assert [message in each.message for each in found] == ([True] if message else []), found
 
 
-OLD = {"transformers": "4.46.3", "librosa": "0.9.2", "flash-attn": "2.6.3", "pytorch-lightning": "1.9.5"}
+OLD = {
+    "torch": "1.12.0", "scikit-learn": "1.5.0", "transformers": "4.46.3", "librosa": "0.9.2", "flash-attn": "2.6.3",
+    "pytorch-lightning": "1.9.5",
+}  # fmt: skip
 
 
 @each_case("name", [name for name, (_, message) in CASES.items() if message])
