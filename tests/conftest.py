@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,9 @@ from support.fuzzing import EXAMPLES
 from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
+
+if TYPE_CHECKING:  # imported by the fixtures that need it
+    from support.release_index import ReleaseIndex
 
 MAX_WORKERS = 8  # a worker with a loaded training stack needs 1 GB
 
@@ -152,6 +156,30 @@ def stack_python(request: pytest.FixtureRequest) -> Path:
     if made.done.returncode:
         pytest.fail(f"quickstart failed: {made.done.stdout[-2000:]}\n{made.done.stderr[-4000:]}")
     return made.python
+
+
+@pytest.fixture(scope="session")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    """The index of the built-in tables on loopback, whose pages uv keeps in a cache of the session."""
+    from support.release_index import ReleaseIndex, serve
+
+    with serve(tmp_path_factory.mktemp("index"), ReleaseIndex(max_age=3600)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def changing_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    """An index of the built-in tables for tests that add releases to it."""
+    from support.release_index import serve
+
+    with serve(tmp_path_factory.mktemp("index")) as served:
+        yield served
+
+
+@pytest.fixture
+def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache for envdoctor and uv."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

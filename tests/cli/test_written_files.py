@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, environment, interpreter
-from support.release_index import serve
+from support.release_index import ReleaseIndex
 from support.sample_environments import add_torch, make_venv
 
 from envdoctor.core.decoding import write_file
@@ -30,10 +29,9 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def variables(index: ReleaseIndex) -> dict[str, str]:
     """`audit --fix` solves with the index of the built-in tables."""
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
+    return index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -247,14 +247,16 @@ class ReleaseIndex:
     python: str = PYTHONS[0]  # of the environments that use the index
     contents: Callable[[str, Release], dict[str, bytes]] = lambda *_: {}  # more files of a release in an index
     requests: list[str] = field(default_factory=list)
+    max_age: int = 0  # seconds for which uv may keep a page, as those of PyPI; 0: the index changes
     port: int = 0
     certificate: Path = Path()
 
     def variables(self, name: str) -> dict[str, str]:
         """Variables with which uv uses the index of this name as PyPI, and the PyTorch index by the proxy."""
+        cache = {"UV_CACHE_DIR": str(self.certificate.with_name("uv-cache"))} if self.max_age else {}
         return {
             "UV_DEFAULT_INDEX": f"http://127.0.0.1:{self.port}/{name}/simple/", "NO_PROXY": "127.0.0.1",
-            "HTTPS_PROXY": f"http://127.0.0.1:{self.port}", "SSL_CERT_FILE": str(self.certificate),
+            "HTTPS_PROXY": f"http://127.0.0.1:{self.port}", "SSL_CERT_FILE": str(self.certificate), **cache,
         }  # fmt: skip
 
     def find(self, index: str, package: str) -> list[Release]:
@@ -317,6 +319,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if body else 404)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
+        if self.index.max_age and not self.path.startswith("/whl/"):  # tests close the proxy to the PyTorch index
+            self.send_header("Cache-Control", f"max-age={self.index.max_age}, public")
         self.end_headers()
         self.wfile.write(body)
 

@@ -26,12 +26,13 @@ from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.output.abi import describe_missing
 from envdoctor.verify.linked_environment import demangle_all
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 SYM_EQ = "_ZNK3c106SymInt6sym_eqERKS0_"
 
 
 @pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _no_library_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
 

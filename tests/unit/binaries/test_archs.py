@@ -32,13 +32,10 @@ from envdoctor.output import display
 from envdoctor.output.archs import render_archs
 from envdoctor.output.layout import lines
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 PTX, CUBIN = 1, 2
 SPECIFIC, FAMILY = 0x100011, 0x200011
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def compile_with_containers(path: Path, *containers: bytes) -> Path:

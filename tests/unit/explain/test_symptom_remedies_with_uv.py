@@ -8,33 +8,26 @@ recorded, as those of rules are in tests/unit/rules/test_remedies_with_uv.py. Af
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.paths import DATA
 from support.recorded_results import assert_text_as_recorded
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 from support.symptom_proof import commands_of, names_with_packages, occurrences, results_of_symptom
 
 RECORD = "applied-symptom-remedies.jsonl"
 SAMPLE = "numpy-1-aliases"  # the default suite applies its remedies
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path) as index:
-        yield index
-
-
 def recorded() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / "recorded_results" / RECORD).read_text().splitlines()]
 
 
-def test_the_remedies_of_a_symptom_change_packages(tmp_path: Path, index: ReleaseIndex) -> None:
+def test_the_remedies_of_a_symptom_change_packages(tmp_path: Path, changing_index: ReleaseIndex) -> None:
     found = next(each for each in occurrences() if each.of == SAMPLE)
-    assert [failure for _, failure in results_of_symptom(found, tmp_path, index)] == [""]
+    assert [failure for _, failure in results_of_symptom(found, tmp_path, changing_index)] == [""]
 
 
 def test_every_symptom_with_packages_is_recorded() -> None:
@@ -54,9 +47,11 @@ def test_every_remedy_is_proven() -> None:
 
 
 @pytest.mark.long
-def test_all_remedies_of_symptoms_as_recorded(tmp_path: Path, index: ReleaseIndex) -> None:
+def test_all_remedies_of_symptoms_as_recorded(tmp_path: Path, changing_index: ReleaseIndex) -> None:
     lines = []
     for found in occurrences():
-        results = [[list(each.commands), each.failure] for each in results_of_symptom(found, tmp_path, index)]
+        results = [
+            [list(each.commands), each.failure] for each in results_of_symptom(found, tmp_path, changing_index)
+        ]
         lines.append(json.dumps({"of": found.of, "packages": found.packages, "results": results}, ensure_ascii=False))
     assert_text_as_recorded(RECORD, "".join(f"{line}\n" for line in lines))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.cases import each_case
 from support.dated_index import serve
@@ -12,6 +10,8 @@ from support.release_index import Release
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
 from envdoctor.resolution.index_facts import InheritedMember, InstalledSet
+
+pytestmark = pytest.mark.usefixtures("isolated_cache")
 
 BASE = """
 class Base:
@@ -37,11 +37,6 @@ CASES = {
     "still accepted": (BASE.format(passed="", named=", proxies=None"), OVERRIDE, "", None),
     "a class of dynamic members": ("from other import Mixin", CALL, "", None),
 }
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @each_case("name", [*CASES])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from support.cases import each_case
@@ -19,13 +18,10 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 OLD, NEW = "2023-10-01", "2026-03-01"
 SETUP = "import pkg_resources\nfrom setuptools import setup\nsetup()\n"
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @contextmanager

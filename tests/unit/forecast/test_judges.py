@@ -19,6 +19,8 @@ from envdoctor.forecast.records import Break
 from envdoctor.locking.lock import Target
 from envdoctor.reports import parse_report
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 CUBIN = 2
 
 
@@ -35,11 +37,6 @@ def forecasting(versions: dict[str, str], *releases: Release, **locked: object) 
 def breaks_of(forecast: Forecast) -> list[Break]:
     forecast.read(lambda _: None)
     return [each for upgrade in forecast.candidates() for each in forecast.judge(upgrade).breaks]
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_gpu_code_of_torch_is_read_from_the_tables() -> None:

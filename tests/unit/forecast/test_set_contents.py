@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.cases import each_case
 from support.dated_index import serve
@@ -13,16 +11,13 @@ from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
 from envdoctor.resolution.index_facts import InstalledSet
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 OLD = "2023-10-01"
 NUMPY_1 = b"\x7fELF numpy.core._multiarray_umath\0_ARRAY_API"
 NUMPY_2 = b"\x7fELF numpy._core._multiarray_umath\0numpy.core._multiarray_umath\0_ARRAY_API"
 TAG = "cp312-cp312-manylinux_2_17_x86_64"
 SO = "cpython-312-x86_64-linux-gnu.so"
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def package(

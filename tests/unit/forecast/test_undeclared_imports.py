@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.cases import each_case
 from support.dated_index import serve
@@ -13,12 +11,9 @@ from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
+pytestmark = pytest.mark.usefixtures("isolated_cache")
+
 OLD, NEW = "2024-10-15", "2026-10-01"
-
-
-@pytest.fixture(autouse=True)
-def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def package(name: str, *files: tuple[str, str], day: str = OLD, requires: tuple[str, ...] = ()) -> Release:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 
 from envdoctor.download.sources import Sources
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
 
 
 @pytest.fixture

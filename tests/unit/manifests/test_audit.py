@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope
 from support.paths import ROOT
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 
 from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.commands.audit_file import audit_text
@@ -152,12 +151,6 @@ def test_each_platform_and_python_has_a_lock() -> None:
         for python in profile.python.versions
     ]
     assert sorted(expected) == sorted(f"{path.parent.name}/{path.stem}" for path in LOCKS)
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
 
 
 def fix(index: ReleaseIndex, folder: Path, name: str, text: str, **extra: str) -> dict[str, Any]:

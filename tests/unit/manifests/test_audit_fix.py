@@ -7,14 +7,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 
 from envdoctor.knowledge.age import can_update
 
@@ -30,12 +29,6 @@ FAULTY = "vllm==0.10.2\ntransformers==5.1.0\n"
 V100 = ("--gpu", "v100", "--fact", "driver.version=535.105.17")
 
 
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
-
-
 def audit(index: ReleaseIndex, folder: Path, *arguments: str) -> dict[str, Any]:
     """The result of `envdoctor audit` in a folder, with the index of the built-in tables."""
     variables = index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
@@ -47,7 +40,7 @@ def audit(index: ReleaseIndex, folder: Path, *arguments: str) -> dict[str, Any]:
 
 def run(index: ReleaseIndex, folder: Path, command: str) -> None:
     """Run a printed command as a user would."""
-    variables = index.variables("pypi") | {"UV_PYTHON_DOWNLOADS": "never", "UV_CACHE_DIR": str(folder / "cache")}
+    variables = index.variables("pypi") | {"UV_PYTHON_DOWNLOADS": "never"}
     done = subprocess.run(
         shlex.split(command), cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False
     )

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope
-from support.release_index import ReleaseIndex, serve
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
-
+from support.release_index import ReleaseIndex
 
 SETUP = (
     "from setuptools import setup\nsetup(name='a', install_requires=[\n  'vllm==0.10.2',\n  '{}',\n  'numpy',\n])\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex
 from support.guide_cases import INDEX, sh
 from support.local_packages import index_without_wheels, write_wheel
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 from support.source_packages import write_sdist
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
@@ -22,12 +21,6 @@ from envdoctor.locking.step_question import StepQuestion
 from envdoctor.locking.step_solver import UvStepSolver, _Attempt
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.step import NoSolver, StepSolution
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
 
 
 @pytest.fixture

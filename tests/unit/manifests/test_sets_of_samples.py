@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cases import each_case
 from support.paths import DATA
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.commands.audit_fix import Corrections
@@ -26,12 +25,6 @@ SAMPLES = sorted(
     for path in (DATA / folder).rglob("*")
     if path.is_file() and path.name not in ("field.toml", "what.txt")
 )
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
 
 
 def fixed(path: Path, folder: Path, sources: Sources) -> AuditResult | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
 from support.cases import each_case
-from support.release_index import Release, ReleaseIndex, serve
+from support.release_index import Release, ReleaseIndex
 from support.remedy_proof import Example, Result, Trial
 from support.report_stack import make_machine, torch_stack
 from support.sample_environments import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
@@ -44,12 +44,6 @@ class FileTrial(Trial):
     def stack(self) -> Stack:
         found = read_stack(self.venv, None, {})
         return msgspec.structs.replace(found, python_version=self.example.stack.python_version)
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
 
 
 def function_of(torch: str) -> str:
@@ -155,24 +149,24 @@ CASES = {
 }
 
 
-def results_of(name: str, place: Path, index: ReleaseIndex) -> list[Result]:
+def results_of(name: str, place: Path, changing_index: ReleaseIndex) -> list[Result]:
     case = CASES[name]
     stack = torch_stack(case.torch, packages=case.packages | {"torch": case.torch})
-    index.contents = lambda used, release: case.wheel(used.startswith("made"), release)
+    changing_index.contents = lambda used, release: case.wheel(used.startswith("made"), release)
     example = Example(case.rule, name, make_machine([case.gpu], driver="580.95.05"), stack)
-    return list(FileTrial(place, index, example).results())
+    return list(FileTrial(place, changing_index, example).results())
 
 
-def check(name: str, place: Path, index: ReleaseIndex) -> None:
-    results = results_of(name, place, index)
+def check(name: str, place: Path, changing_index: ReleaseIndex) -> None:
+    results = results_of(name, place, changing_index)
     assert [failure for _, failure in results] == [""] * CASES[name].remedies, results
 
 
-def test_a_rebuilt_extension_has_the_symbols(tmp_path: Path, index: ReleaseIndex) -> None:
-    check("flash-attn for another torch", tmp_path, index)
+def test_a_rebuilt_extension_has_the_symbols(tmp_path: Path, changing_index: ReleaseIndex) -> None:
+    check("flash-attn for another torch", tmp_path, changing_index)
 
 
 @pytest.mark.long
 @each_case("name", list(CASES)[1:])
-def test_remedies_of_compiled_files_cure(name: str, tmp_path: Path, index: ReleaseIndex) -> None:
-    check(name, tmp_path, index)
+def test_remedies_of_compiled_files_cure(name: str, tmp_path: Path, changing_index: ReleaseIndex) -> None:
+    check(name, tmp_path, changing_index)

@@ -25,7 +25,7 @@ from support.cases import each_case
 from support.faulty_stacks import faulty_stacks
 from support.paths import DATA
 from support.recorded_results import assert_text_as_recorded
-from support.release_index import ReleaseIndex, serve
+from support.release_index import ReleaseIndex
 from support.remedy_proof import COMMAND, ROOT, Example, results_of
 from support.report_stack import make_machine, make_stack
 
@@ -101,12 +101,6 @@ def named_examples() -> dict[str, Example]:
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
-
-
-@pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("place")
 
@@ -121,9 +115,9 @@ def recorded() -> list[dict[str, Any]]:
 
 
 @each_case("rule", SAMPLE)
-def test_a_sample_of_remedies_cures(rule: str, place: Path, index: ReleaseIndex) -> None:
+def test_a_sample_of_remedies_cures(rule: str, place: Path, changing_index: ReleaseIndex) -> None:
     example = next(each for each in named_examples().values() if each.rule == rule)
-    results = results_of(example, place, index)
+    results = results_of(example, place, changing_index)
     assert results
     assert {failure for _, failure in results} <= {"", COMMAND}
 
@@ -150,11 +144,11 @@ def test_every_failure_has_a_reason() -> None:
 
 
 @pytest.mark.long
-def test_all_remedies_cure_as_recorded(place: Path, index: ReleaseIndex) -> None:
+def test_all_remedies_cure_as_recorded(place: Path, changing_index: ReleaseIndex) -> None:
     lines = []
     for name, example in named_examples().items():
         if commands := reported(example):
-            results = [[list(each.commands), each.failure] for each in results_of(example, place, index)]
+            results = [[list(each.commands), each.failure] for each in results_of(example, place, changing_index)]
             row = {"rule": example.rule, "example": name, "reported": commands, "results": results}
             lines.append(json.dumps(row, ensure_ascii=False))
     assert_text_as_recorded(RECORD, "".join(f"{line}\n" for line in lines))
