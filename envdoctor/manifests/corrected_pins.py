@@ -17,8 +17,8 @@ from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_perio
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.page_builds import (
+    BEFORE_WITH_CONDA,
     CONDA_ONLY,
-    OF_CONDA,
     WITHOUT_NEED,
     builds_of_pages,
     commands_with_pages,
@@ -320,7 +320,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     if reason and not (name == "apex" and package and package.origin != "PyPI"):
         return replacement, reason
     if package and (name in CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
-        return "", WITHOUT_NEED if name in CONDA_ONLY else OF_CONDA.format(package.reason)
+        return "", WITHOUT_NEED if name in CONDA_ONLY else BEFORE_WITH_CONDA.format(package.reason)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package and (package.origin in (URL_ORIGIN, LOCAL_FOLDER) or (is_valid and not package.version)):
         return "", f"not from an index: keep `{package.reason}` after these requirements"

@@ -19,7 +19,7 @@ CONDA_ONLY = frozenset({
     "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
 })  # fmt: skip
 WITHOUT_NEED = "a package of conda, which wheels do not need"
-OF_CONDA = "a package of conda: install `{}` with conda before these requirements"
+BEFORE_WITH_CONDA = "a package of conda: install `{}` with conda before these requirements"
 _NOT_PACKAGES = frozenset({"pip", "uv", "python"})
 
 
@@ -84,4 +84,4 @@ def packages_of_conda(context: GuideContext, state: EnvironmentState, known: Col
     installs = (install for install in _steps_of(context, state) if install.action.tool == "conda")
     named = (each for install in installs for each in install.action.requirements)
     left = (each for each in named if CONDA_NAMES.get(each.name, each.name) not in others)
-    return {each.name: OF_CONDA.format(each.text) for each in left}
+    return {each.name: BEFORE_WITH_CONDA.format(each.text) for each in left}

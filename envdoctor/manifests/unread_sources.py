@@ -17,7 +17,7 @@ from envdoctor.manifests.install_texts import UNREAD_COMMANDS
 from envdoctor.manifests.interpreter import InstallStep
 
 # Packages of the index under another name in the channels of conda.
-OF_CONDA = {
+PYPI_NAMES = {
     "pyg": "torch-geometric", "opencv": "opencv-python", "py-opencv": "opencv-python", "pytables": "tables",
     "msgpack-python": "msgpack", "pytorch-scatter": "torch-scatter", "pytorch-sparse": "torch-sparse",
     "pytorch": "torch", "pytorch-gpu": "torch", "matplotlib-base": "matplotlib", "tensorflow-gpu": "tensorflow",
@@ -133,7 +133,7 @@ def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
     if not others:
         yield UnreadSource(action.line, "conda", FROM_CONDA, is_open=False)
         return
-    names = {OF_CONDA.get(each.name, _BUILD.sub("", each.name)) for each in others}
+    names = {PYPI_NAMES.get(each.name, _BUILD.sub("", each.name)) for each in others}
     noun = "package" if len(others) == 1 else "packages"
     text = f"the conda {noun} {_listed([each.name for each in others])}"
     yield _with_required(context, dict.fromkeys(names, ""), UnreadSource(others[0].line or action.line, text))
@@ -167,6 +167,6 @@ def named_otherwise(context: GuideContext) -> set[str]:
     """The packages of the index that steps of conda and of the operating system install under another name."""
     conda = (each.action for each in context.trace.installs if each.action.tool == "conda")
     names = {requirement.name for action in conda for requirement in action.requirements}
-    found = {OF_CONDA.get(each, _BUILD.sub("", each)) for each in names}
+    found = {PYPI_NAMES.get(each, _BUILD.sub("", each)) for each in names}
     system = {name for action in context.actions(InstallSystemPackages) for name in action.names}
     return found | {normalize_name(each.removeprefix(_OF_SYSTEM)) for each in system if each.startswith(_OF_SYSTEM)}

@@ -13,11 +13,10 @@ from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.batch_jobs import checked_parts
 from envdoctor.manifests.inputs.records import Document
-from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
 from envdoctor.redact.variables import redact_variable
 
 _INDEX = "the index "
-_OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
 _NO_PACKAGES = "the packages of its programs: no step that was read names them"
 _WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 
@@ -41,7 +40,7 @@ def coverage_of(document: Document) -> Coverage:
     """The coverage of a document."""
     guides = (*document.paths, *((document.guide,) if document.guide else ()))
     names = {name for guide in guides for name in _installed_names(guide)}
-    names = {_OF_CONDA.get(name, name) for name in names}
+    names = {CONDA_NAMES.get(name, name) for name in names}
     names |= {package.name for each in document.sets for package in each.packages}
     names |= set((document.stack.distributions.value or {}) if document.stack else {})
     actions = [action for guide in guides for action in guide.actions]
