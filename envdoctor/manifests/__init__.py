@@ -46,6 +46,7 @@ from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.mentions import OF_PROGRAMS, judge_mentions, lower_stated
 from envdoctor.manifests.path_findings import join_findings
+from envdoctor.manifests.program_releases import with_one_release
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_conflicts, without_refused
 from envdoctor.resolution.requirement import is_file_name
@@ -170,7 +171,7 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
         other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
         steps = confirmed(steps, context, other, evaluate_guide)
     steps += _without_refused(context, steps, machine, day, solver)
-    steps = lower_stated(context.guide, steps)
+    steps = lower_stated(context.guide, with_one_release(context, steps))
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )

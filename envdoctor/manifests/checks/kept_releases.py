@@ -9,8 +9,8 @@ from envdoctor.manifests.checks.evidence import install_with
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.step_resolution import COMPANIONS, resolve_step
-from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.manifests.pinned_steps import resolve_with_pin
+from envdoctor.manifests.step_resolution import COMPANIONS
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import cuda_builds
 
@@ -68,14 +68,11 @@ def _requires(new: ResolvedPackage) -> str:
 
 def _can_keep(context: GuideContext, install: InstallStep, old: ResolvedPackage, pin: str) -> bool:
     """Whether the step has a solution with the old release, such as an older release of what requires the new one."""
-    kept = parse_install_requirement(pin, old.line)
     if named := [each for each in install.action.requirements if each.name == old.name]:
         return not any(satisfies(public_part(old.version), each.specifier) is False for each in named)
-    if kept and context.solver and install.resolution.state in ("solved", "partial"):
-        action = install.action._replace(requirements=(*install.action.requirements, kept))
-        resolution = resolve_step(action, install.before, install.target, context.solver)
-        if resolution.state != "unresolved":
-            return resolution.state != "conflict"
+    is_solved = install.resolution.state in ("solved", "partial")
+    if is_solved and (resolution := resolve_with_pin(install, pin, context.solver)):
+        return resolution.state != "conflict"
     return not any(
         bound and bound.name == old.name and satisfies(public_part(old.version), bound.specifier) is False
         for package in install.resolution.packages.values()

@@ -11,6 +11,7 @@ from support.guide_cases import sh
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.step import StepProblem, StepSolution
 
 VERSIONS = {
     "torch": "2.8.0", "transformers": "4.51.3", "trl": "0.16.0", "librosa": "0.10.0", "flash-attn": "2.8.3",
@@ -173,3 +174,33 @@ def test_a_dockerfile_copies_the_files_of_a_folder_with_the_program(tmp_path: Pa
     solver = FixedSolver(FixedIndex(), VERSIONS)
     result = audit_text("\n".join(lines), str(tmp_path / "Dockerfile"), None, solver).result
     assert [each.line for each in result.findings if each.id == "RUN222"] == [4]
+
+
+class OldTokenizers(FixedSolver):
+    """An older transformers requires a tokenizers without a wheel for the Python of the guide."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        """The packages, with tokenizers 0.12.1."""
+        is_old = any(each.name == "transformers" and each.pin for each in problem.requirements)
+        self.required, self.requiring = ["tokenizers"], ("transformers",)
+        self.built = frozenset({"tokenizers"} if is_old else ())
+        return super().__call__(problem)
+
+
+@each_case("python", ["3.12", ""])
+def test_the_names_and_calls_of_a_package_lead_to_one_release(python: str, tmp_path: Path) -> None:
+    """transformers.deepspeed is in releases up to 4.45.2, and no_cuda up to 4.57.6."""
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    code = f"{ARGUMENTS}import transformers.deepspeed\nTrainingArguments('out', no_cuda=True)\n"
+    (tmp_path / "train.py").write_text(code)
+    text = sh(*([f"uv venv --python {python}"] if python else []), INSTALL, "python train.py")
+    versions = VERSIONS | {"transformers": "5.5.4", "tokenizers": "0.12.1"}
+    for solver in (FixedSolver(FixedIndex(), versions), OldTokenizers(FixedIndex(), versions)):
+        result = audit_text(text, str(tmp_path / "README.md"), None, solver).result
+        found = [each for each in result.findings if each.id in ("RUN078", "RUN222")]
+        assert [each.id for each in found] == ["RUN078", "RUN222"]
+        assert all("transformers==4.45.2" in each.fix.replace(" 4.45.2", "==4.45.2") for each in found)
+        has_wheels = type(solver) is FixedSolver
+        assert all(("tokenizers 0.12.1 has no wheel" in each.fix) is not has_wheels for each in found)
+        commands = {command for each in found for remedy in each.remedies for command in remedy.commands}
+        assert commands == ({"uv pip install transformers==4.45.2"} if has_wheels or not python else set())
