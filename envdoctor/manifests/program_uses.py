@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
@@ -71,6 +73,30 @@ class ProgramFile:
         first, _, rest = text.partition(".") if _DOTTED.fullmatch(text) else ("", "", "")
         found = self.names.get(first, "")
         return f"{found}.{rest}" if found and rest else found
+
+    @cached_property
+    def objects(self) -> dict[str, str]:
+        """The names with one assignment in the file, of a call of an imported class: `with gr.Blocks() as demo`."""
+        nodes = list(ast.walk(self.module))
+        stored = Counter(each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+        stored.update(each.arg for each in nodes if isinstance(each, ast.arg))
+        values = [(each.optional_vars, each.context_expr) for each in nodes if isinstance(each, ast.withitem)]
+        values += [(each.targets[0], each.value) for each in nodes if isinstance(each, ast.Assign)]
+        calls = {
+            target.id: self.resolve(value.func)
+            for target, value in values
+            if isinstance(target, ast.Name) and isinstance(value, ast.Call) and stored[target.id] == 1
+        }
+        return {name: called for name, called in calls.items() if called.rpartition(".")[2][:1].isupper()}
+
+    def resolve_method(self, node: ast.expr) -> str:
+        """The dotted name of a method of such an object: `gradio.Blocks.queue` of `demo.queue`; empty for others."""
+        owner = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute):  # `demo.queue().launch`
+            called = self.resolve_method(owner.func).rpartition(".")[0]
+        else:
+            called = self.objects.get(owner.id, "") if isinstance(owner, ast.Name) else ""
+        return f"{called}.{node.attr}" if called and isinstance(node, ast.Attribute) else ""
 
     def top_level(self) -> Iterator[ast.stmt]:
         """The statements that loading the file runs, without definitions."""
@@ -169,7 +195,7 @@ def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
 def _of_body(checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
     for node, is_certain in _calls(body):
         call = node.value if isinstance(node, ast.Assign) else node
-        name = file.resolve(call.func) if isinstance(call, ast.Call) else ""
+        name = file.resolve(call.func) or file.resolve_method(call.func) if isinstance(call, ast.Call) else ""
         if not name or name.startswith(".") or not isinstance(call, ast.Call):
             continue
         arguments = {each.arg: f"{file.path}:{each.value.lineno}" for each in call.keywords if each.arg}

@@ -16,7 +16,7 @@ CHAIN = IndexedRelease("chain", "1.0", "2026-10-01")
 VERSIONS = {
     "torch": "2.8.0", "torchaudio": "2.9.0", "chain": "1.0", "numpy": "1.26.4", "pandas": "2.2.3", "pillow": "11.3.0",
     "scipy": "1.16.0", "networkx": "3.4", "scikit-image": "0.25.2",
-    "scikit-learn": "1.6.1",
+    "scikit-learn": "1.6.1", "gradio": "5.49.1",
 }  # fmt: skip
 PANDAS = "import pandas as pd\n"
 DRAW = "from PIL import Image, ImageDraw\ndraw = ImageDraw.Draw(Image.new('L', (9, 9)))\n"
@@ -79,6 +79,8 @@ CASES = {
         "from sklearn.feature_extraction.text import TfidfVectorizer as V\nv = V(min_df=2)\nv.get_feature_names()",
         "3 uses TfidfVectorizer.get_feature_names, which scikit-learn 1.6.1",
     ),
+    "an attribute of a class": ("import gradio as gr\ngr.Dropdown.update(choices=[])", "2 uses Dropdown.update"),
+    "an attribute of a class that exists": ("import gradio as gr\ngr.Row.update(visible=True)", ""),
     "a method of an own class": ("class TfidfVectorizer: ...\nv = TfidfVectorizer()\nv.get_feature_names()", ""),
     "a guarded method": (DRAW + "if hasattr(draw, 'textsize'):\n    draw.textsize('a')", ""),
 }  # fmt: skip

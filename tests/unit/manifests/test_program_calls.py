@@ -15,7 +15,7 @@ from envdoctor.resolution.step import StepProblem, StepSolution
 
 VERSIONS = {
     "torch": "2.8.0", "transformers": "4.51.3", "trl": "0.16.0", "librosa": "0.10.0", "flash-attn": "2.8.3",
-    "pytorch-lightning": "2.0.0", "lightning": "2.5.0", "scikit-learn": "1.6.1",
+    "pytorch-lightning": "2.0.0", "lightning": "2.5.0", "scikit-learn": "1.6.1", "gradio": "6.0.2",
 }  # fmt: skip
 ARGUMENTS = "from transformers import TrainingArguments\n"
 READ = "import json, yaml\nimport transformers\n"
@@ -110,10 +110,24 @@ CASES = {
         "from sklearn.metrics import mean_squared_error as mse\nmse(a, b, squared=False)", "passes squared"
     ),
     "an argument that exists": ("import sklearn.metrics\nsklearn.metrics.mean_squared_error(a, b)", ""),
+    "an argument of a component": ("import gradio as gr\ngr.Chatbot(type='messages')", "passes type to Chatbot"),
+    "an argument of a component that exists": ("import gradio as gr\ngr.Image(type='pil')", ""),
+    "an argument of an object": (
+        "import gradio as gr\nwith gr.Blocks() as demo:\n    pass\ndemo.queue(concurrency_count=2).launch()",
+        "passes concurrency_count to queue",
+    ),
+    "an argument of what a method returns": (
+        "import gradio as gr\nwith gr.Blocks() as demo:\n    pass\ndemo.queue().launch(show_api=False)",
+        "passes show_api to launch",
+    ),
+    "an argument of an object of two classes": (
+        "import gradio as gr\ndemo = gr.Blocks()\ndemo = build(demo)\ndemo.queue(concurrency_count=2)", ""
+    ),
+    "an argument of another object": ("demo = build()\ndemo.queue(concurrency_count=2)", ""),
     "a function of that name": ("from own import mean_squared_error as mse\nmse(a, b, squared=False)", ""),
     "a package that is not installed": ("import lightning as L\nL.Trainer(gpus=1)", ""),
 }  # fmt: skip
-INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning scikit-learn"
+INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning scikit-learn gradio"
 CONFIG = '{"evaluation_strategy": "no", "output_dir": "out"}'
 
 
@@ -139,7 +153,7 @@ def test_a_call_that_the_installed_release_refuses(name: str, tmp_path: Path) ->
 
 OLD = {
     "torch": "1.12.0", "scikit-learn": "1.5.0", "transformers": "4.46.3", "librosa": "0.9.2", "flash-attn": "2.6.3",
-    "pytorch-lightning": "1.9.5",
+    "pytorch-lightning": "1.9.5", "gradio": "3.50.2",
 }  # fmt: skip
 
 
