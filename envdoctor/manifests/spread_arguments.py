@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -165,7 +165,7 @@ def _data_of(checkout: Checkout, node: ast.expr, place: Place, depth: int) -> _D
             return _data_of(checkout, value, place, depth + 1) if value is not None else None
         case ast.Call(func=func, args=[source, *_]) if ast.unparse(func) in _READERS:
             opened = _opened(source, place)
-            path = _file(checkout, _text(opened, place), place) if opened is not None else ""
+            path = file_of(checkout, _text(opened, place), place.folders) if opened is not None else ""
             return _Data(path, read_data(checkout, path)) if path else None
     return None
 
@@ -184,11 +184,11 @@ def _opened(node: ast.expr, place: Place) -> ast.expr | None:
     return node
 
 
-def _file(checkout: Checkout, name: str, place: Place) -> str:
+def file_of(checkout: Checkout, name: str, starts: Iterable[str]) -> str:
     """The file of the checkout with a relative path; empty if several have it."""
     if not name or name.startswith("/"):
         return ""
-    nested = (("", *accumulate(each.split("/"), posixpath.join)) for each in place.folders)
+    nested = (("", *accumulate(each.split("/"), posixpath.join)) for each in starts)
     folders = dict.fromkeys((*(each for folder in nested for each in reversed(folder)), ""))
     paths = [posixpath.normpath(posixpath.join(folder, name)) for folder in folders]
     return next((path for path in paths if path in checkout.paths), "")

@@ -16,12 +16,14 @@ from envdoctor.knowledge.call_changes import (
     returned_values,
 )
 from envdoctor.knowledge.changed_names import removal_of
+from envdoctor.knowledge.dataclass_fields import compared_sources
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
 from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.compared_packages import ComparedPackage, compared_packages
+from envdoctor.manifests.config_fields import RemovedField, removed_fields
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import is_started
 from envdoctor.manifests.program_uses import ProgramUse, program_uses
@@ -61,16 +63,20 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     """A program of the checkout passes arguments, or expects values, that the installed release no longer has.
 
     The arguments of a call, also those of a dictionary in the code, and of a JSON, YAML or TOML file of the checkout
-    that the program reads: `TrainingArguments(evaluation_strategy=...)` with transformers 4.51 or newer. A changed
-    number of returned values, as of `flash_attn.bert_padding.unpad_input` with flash-attn 2.7. Methods that a base
-    class refuses, as `validation_epoch_end` with Lightning 2. Arguments that a function requires, and functions that
-    only raise an exception, as `torch.stft` and `torch.symeig` with torch 2.
+    that the program reads, or that a command passes to HfArgumentParser or TrlParser:
+    `TrainingArguments(evaluation_strategy=...)` with transformers 4.51 or newer. A changed number of returned values,
+    as of `flash_attn.bert_padding.unpad_input` with flash-attn 2.7. Methods that a base class refuses, as
+    `validation_epoch_end` with Lightning 2. Arguments that a function requires, and functions that only raise an
+    exception, as `torch.stft` and `torch.symeig` with torch 2.
 
     A warning where the call is in another file than the program, or after a condition.
     """
     uses = program_uses(context)
-    for package in compared_packages(context) if uses else ():
+    packages = list(compared_packages(context)) if uses else []
+    fields = list(removed_fields(context, {each.name: each.version for each in packages}))
+    for package in packages:
         faults = {(each.place, each.fact): each for use in uses for each in _faults(use, package)}
+        faults |= {(each.path, each.key): _of_field(each) for each in fields if each.span.package == package.name}
         if faults:
             yield _problem(context, package, sorted(faults.values(), key=lambda each: _doubt(context, each.use)))
 
@@ -111,6 +117,14 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
         for method in sorted(set(use.methods) & set(refused.methods.split())):
             what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"
             yield _of_row(use, refused, (method, what, "stops with NotImplementedError"))
+
+
+def _of_field(field: RemovedField) -> _Fault:
+    """A key of a configuration file that HfArgumentParser refuses."""
+    source, date = compared_sources()
+    use = ProgramUse(field.line, field.owner, field.path, is_direct=True)
+    what = f"sets {field.key}, a field of {field.owner}"
+    return _Fault(use, field.path, field.key, what, "does not have it", field.span.last, source, date)
 
 
 def _of_row(use: ProgramUse, row: CallChange, texts: tuple[str, str, str], place: str = "") -> _Fault:
