@@ -13,6 +13,8 @@ _INSTRUCTION = re.compile(
     r"|STOPSIGNAL|MAINTAINER)\s+(.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_ARG = re.compile(r"\s*ARG\s+\w+(=\S*)?\s*$", re.IGNORECASE)
+_FROM = re.compile(r"\s*FROM\s+(--platform=\S+\s+)?\S+(\s+AS\s+\S+)?\s*$", re.IGNORECASE)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)")  # `# syntax=docker/dockerfile:1`, `# escape=\``
 _SECTION = re.compile(r"%(\w+)(.*)")
@@ -140,11 +142,10 @@ def _strip_options(lines: tuple[Line, ...]) -> tuple[Line, ...]:
 
 def is_dockerfile(block: Block) -> bool:
     """Whether a block is a Dockerfile, by its language or its first instructions."""
+    if block.language in ("dockerfile", "docker", "containerfile"):
+        return True
     texts = (text for _, text in block.lines if text.strip() and not text.lstrip().startswith("#"))
-    first = next((text for text in texts if not re.match(r"\s*ARG\s+\w+(=\S*)?\s*$", text, re.IGNORECASE)), "")
-    return block.language in ("dockerfile", "docker", "containerfile") or bool(
-        re.match(r"\s*FROM\s+(--platform=\S+\s+)?\S+(\s+AS\s+\S+)?\s*$", first, re.IGNORECASE)
-    )
+    return bool(_FROM.match(next((text for text in texts if not _ARG.match(text)), "")))
 
 
 def is_apptainer(block: Block) -> bool:
