@@ -1,0 +1,100 @@
+"""Scripts that a command starts and that the checkout does not have."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+
+ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
+    "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
+    "no file is alike": ("python scripts/unlike.py", (4, "Name a script of this commit")),
+    "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
+    "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
+    "another letter": ("python lonley.py", (4, "Start lonely.py")),
+    "a folder of almost the same name": ("bash script/run_zs.sh", (4, "Start scripts/run_zs.sh")),
+    "a wrong inner folder": ("python deep/draw/draw_lines.py", (4, "Start deep/lines/draw_lines.py")),
+}
+PRESENT: dict[str, tuple[str, ...]] = {
+    "a file": ("python scripts/measure_memory.py",),
+    "after cd": ("cd scripts", "bash run_zs.sh"),
+    "without cd, a folder of another name": ("python lib/draw_lines.py",),
+    "without cd": ("python lines/draw_lines.py",),
+    "the program of a reader": ("accelerate launch my_training.py",),
+    "a placeholder": ("python scripts/your_script.py",),
+    "an output": ("echo 'import torch' > scripts/made.py", "python scripts/made.py"),
+    "prose": ("# Create the file scripts/written.py", "python scripts/written.py"),
+    "a download": ("wget -O scripts/fetched.py https://a.b/fetched.py", "python scripts/fetched.py"),
+    "another repository": ("git clone https://github.com/a/other", "python other/start.py"),
+    "a variable": ("python scripts/$NAME.py",),
+    "an absolute path": ("python /opt/scripts/start.py",),
+    "a program of its own directory": ("cd deep", "../scripts/measure_memory.py"),
+    "a name that no file has": ("python unlike.py",),
+    "a directory that a script enters": ("bash scripts/run_zs.sh", "python scripts/measure_memory.py"),
+}
+
+
+def _scripts(checkout: Path, *commands: str) -> list[Finding]:
+    for name in ("scripts/run_zs.sh", "scripts/measure_memory.py", "deep/lines/draw_lines.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("cd deep\n" if name.endswith(".sh") else "\n")
+    text = sh(*commands, "python train.py", "python lonely.py")
+    (checkout / "README.md").write_text(text)
+    found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    return [each for each in found.result.findings if each.id == "RUN182"]
+
+
+@each_case("name", [*ABSENT])
+def test_a_command_starts_a_script_that_does_not_exist(name: str, checkout: Path) -> None:
+    command, (line, fix) = ABSENT[name]
+    found = _scripts(checkout, "pip install torch==2.8.0", command)
+    assert [(each.line, fix in each.fix) for each in found] == [(line, True)]
+
+
+def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
+    commands = ("pip install torch==2.8.0", "bash scripts/run_zs.sh", "python sets/a.py", "python sets/b.py")
+    assert [each.line for each in _scripts(checkout, *commands)] == [5, 6]
+    assert not _scripts(checkout, "unzip a.zip  # has sets/", *commands)
+    assert [each.line for each in _scripts(checkout, *commands[:2], "bash fetch_sets.sh a")] == [5]
+    assert not _scripts(checkout, "unzip a.zip  # has fetch_sets.sh", *commands[:2], "bash fetch_sets.sh a")
+    assert not _scripts(checkout, *commands[:2], "python run.py")
+    assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
+
+
+def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None:
+    for name in ("fit_tables.py", "fit_all_tables.py"):
+        (checkout / name).write_text("\n")
+    starts = {"tablesfit": "fit_tables.py", "tablesallfit": "fit_all_tables.py", "tablesall": ""}
+    for name, fix in starts.items():
+        found = _scripts(checkout, "pip install torch==2.8.0", f"python {name}.py", f"# {name}.py")
+        assert [each.fix for each in found] == ([f"Start {fix}, if it is the script that is meant."] if fix else [])
+
+
+def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
+    install, start = "pip install torch==2.8.0", "bash ./run_zeros.sh"
+    for folder, lines in ((f"{checkout.name}/scripts", [5]), (f"{checkout.name}/absent", []), ("scripts", [])):
+        found = _scripts(checkout, install, f"cd <your_path>/{folder}", start, "bash run_zs.sh")
+        assert [each.line for each in found] == lines
+
+
+def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:
+    (checkout / ".git").rmdir()
+    assert not _scripts(checkout, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+
+
+def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
+    start_time = time.process_time()
+    long = "# run_zeroscrolls.sh " + "> " * 30_000
+    assert _scripts(checkout, long, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+    assert time.process_time() - start_time < 5
+
+
+@each_case("name", [*PRESENT])
+def test_a_script_that_exists_or_is_made(name: str, checkout: Path) -> None:
+    assert not _scripts(checkout, "pip install torch==2.8.0", *PRESENT[name])

@@ -1,0 +1,107 @@
+"""Builds of source archives that fail with the tools of today, judged from facts of the package index."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import sh
+
+from envdoctor.resolution.index_facts import (
+    BuildFailure,
+    IndexedRelease,
+    RustBuild,
+)
+
+MMCV = IndexedRelease("mmcv", "1.7.0", "2022-11-03", has_wheel=False)
+BUILDS = {
+    "pip": ("pip install mmcv==1.7.0", True),
+    "uv": ("uv pip install mmcv==1.7.0", True),
+    "not isolated": ("pip install mmcv==1.7.0 --no-build-isolation", False),
+    "another package": ("pip install mmengine", False),
+    "a page of wheels": (
+        "pip install mmcv==1.7.0 -f https://example.org/mmcv/index.html",
+        False,
+    ),
+}
+
+
+@each_case("name", [*BUILDS])
+def test_an_isolated_build_lacks_a_module(name: str) -> None:
+    command, is_reported = BUILDS[name]
+    solver = FixedSolver(FixedIndex(MMCV), {"mmcv": "1.7.0"}, ["mmcv"] if "mmcv" in command else [])
+    found = [each for each in findings(sh(command), solver, "RUN048") if each.status != "unknown"]
+    assert [each.line for each in found] == ([3] if is_reported else [])
+    for each in found:
+        assert "setup.py imports pkg_resources" in each.message
+        assert each.status == "warning"  # no Python is named
+        assert each.remedies[0].commands == (
+            "uv pip install 'setuptools<82' wheel", "uv pip install mmcv==1.7.0 --no-build-isolation",
+        )  # fmt: skip
+
+
+def test_an_older_pip_builds_without_isolation() -> None:
+    for python, pip, is_reported in (("3.8", "", False), ("3.10", "pip<25", False), ("3.10", "", True)):
+        solver = FixedSolver(FixedIndex(MMCV), {"mmcv": "1.7.0", **({"pip": "24.3.1"} if pip else {})}, ["mmcv"])
+        commands = (f"conda create -n x python={python}", "conda activate x", f"pip install '{pip or 'numpy'}'")
+        found = findings(sh(*commands, "pip install mmcv==1.7.0"), solver, "RUN048")
+        assert bool(found) == is_reported, (python, pip)
+
+
+TOKENS = IndexedRelease("tokens", "0.13.3", "2023-04-05", has_wheel=False)
+RUST_STEPS = {
+    "a Python": (("uv venv --python 3.12", "uv pip install tokens==0.13.3"), "error"),
+    "Rust before": (("uv venv --python 3.12", "apt-get install -y rustc cargo", "uv pip install tokens==0.13.3"), ""),
+    "wheels only": (("uv venv --python 3.12", "uv pip install tokens==0.13.3 --only-binary :all:"), ""),
+    "an image": (("docker run -it python:3.12 bash", "pip install tokens==0.13.3"), "warning"),
+}
+
+
+@each_case("name", [*RUST_STEPS])
+def test_a_build_needs_rust(name: str) -> None:
+    steps, status = RUST_STEPS[name]
+    found = findings(sh(*steps), FixedSolver(FixedIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"]), "RUN079")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all("no wheel for Python 3.12, and its build needs Rust" in each.message for each in found)
+    assert all("Use Python 3.11" in each.fix for each in found)
+
+
+@each_case("pythons, status", [(("3.11", "3.10"), "unknown"), (("3.9", "3.8"), "warning")])
+def test_a_build_with_rust_where_no_python_is_named(pythons: tuple[str, ...], status: str) -> None:
+    class OldIndex(FixedIndex):
+        def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
+            return RustBuild("tokens-0.13.3.tar.gz", pythons)
+
+    solver = FixedSolver(OldIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"])
+    assert [each.status for each in findings(sh("pip install tokens==0.13.3"), solver, "RUN079")] == [status]
+
+
+VOCODER = [IndexedRelease("vocoder", "0.2.10", "2020-06-16"), IndexedRelease("vocoder", "0.3.5", "2025-01-20")]
+IN_PYTHON = ("conda create -n x python=3.11", "conda activate x")
+# Steps, what cures the build, the status, and the part of the fix.
+FAILING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str, str]] = {
+    "a newer release": ((*IN_PYTHON, "pip install vocoder==0.2.10"), (), "error", "Use vocoder==0.3.5"),
+    "no Python": (("pip install vocoder==0.2.10",), (), "warning", "Use vocoder==0.3.5"),
+    "no newer release": ((*IN_PYTHON, "pip install vocoder==0.3.5"), ("cython",), "error", "Install cython, set"),
+    "nothing cures it": ((*IN_PYTHON, "pip install vocoder==0.3.5"), (), "error", "Use another release"),
+    "without isolation": (
+        (*IN_PYTHON, "pip install cython==3.1.0", "pip install --no-build-isolation vocoder==0.2.10"),
+        ("cython",), "", "",
+    ),
+    "without isolation, and without Cython": (
+        (*IN_PYTHON, "pip install --no-build-isolation vocoder==0.2.10"), ("cython",), "error", "0.3.5",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*FAILING])
+def test_a_build_fails_with_the_tools_of_today(name: str) -> None:
+    steps, cures, status, fix = FAILING[name]
+    version = steps[-1].rpartition("==")[2]
+    index = FixedIndex(*VOCODER)
+    index.failing = [
+        BuildFailure(each, "vocoder.tar.gz", "needs Cython", 7, cures) for each in VOCODER if each.version <= version
+    ]
+    found = findings(sh(*steps), FixedSolver(index, {"vocoder": version, "cython": "3.1.0"}, ["vocoder"]), "RUN223")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all(fix in each.fix for each in found)
+    assert findings(sh(*steps), FixedSolver(index, {"vocoder": version}), "RUN223") == []  # it has a wheel

@@ -1,0 +1,154 @@
+"""The programs of a checkout that a guide, a manifest, an image or a project starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.guide_cases import sh
+from support.program_imports import audit_imports
+
+from envdoctor.manifests.program_launches import Program, started_program
+from envdoctor.manifests.shell_records import Command
+
+PROGRAMS: dict[str, Program | None] = {
+    "python train.py --lr 1": Program(script="train.py"),
+    "python3 -u -W ignore tools/train.py": Program(script="tools/train.py"),
+    "python -m project.train": Program(module="project.train"),
+    "python -m torch.distributed.run --nproc_per_node=8 train.py": Program(
+        script="train.py", launcher="torch.distributed.run"
+    ),
+    "torchrun --nproc_per_node 8 train.py --data x.py": Program(script="train.py", launcher="torchrun"),
+    "torchrun -m project.train": Program(module="project.train", launcher="torchrun"),
+    "accelerate launch --config_file a.yaml train.py": Program(script="train.py", launcher="accelerate"),
+    "deepspeed --master_port=1 train.py": Program(script="train.py", launcher="deepspeed"),
+    "uv run python train.py": Program(script="train.py"),
+    "python -c 1": None,
+    "pip install train.py": None,
+    "python $SCRIPT": None,
+    "sudo ../tools/train.py": Program(script="../tools/train.py"),
+}
+
+
+@each_case("command", [*PROGRAMS])
+def test_the_program_of_a_command(command: str) -> None:
+    program = started_program(Command(1, tuple(command.split())))
+    assert (program and program._replace(arguments=())) == PROGRAMS[command]
+
+
+def test_the_programs_of_a_manifest(checkout: Path) -> None:
+    requirements = checkout / "requirements.txt"
+    assert not audit_imports(requirements, "torch==2.8.0\n")  # no program
+    (checkout / "main.py").write_text("import torch\nimport project.data\nif __name__ == '__main__':\n    print()\n")
+    assert [each.status for each in audit_imports(requirements, "torch==2.8.0\n")] == ["warning"]
+    (checkout / "main.py").unlink()
+    (checkout / "README.md").write_text("```bash\npython train.py\n```\n")
+    assert "README.md:2" in str(audit_imports(requirements, "torch==2.8.0\n")[0].evidence)
+    (checkout / "requirements-figures.txt").write_text("plots\n")
+    assert not audit_imports(requirements, "torch==2.8.0\n")
+
+
+def test_the_program_of_a_readme_is_next_to_the_manifest(checkout: Path) -> None:
+    (checkout / "README.md").write_text("```bash\npython main.py\n```\n")
+    (checkout / "demo").mkdir()
+    (checkout / "demo/main.py").write_text("import torch\nimport plots\n")
+    (found,) = audit_imports(checkout / "demo/requirements.txt", "torch==2.8.0\n")
+    assert found.message.startswith("demo/main.py:2 imports plots")
+
+
+STARTS: dict[str, bool] = {  # the end of a program, and whether it runs the import of `main`
+    "main()\n": True,
+    "if __name__ == '__main__':\n    sys.exit(main())\n": True,
+    "def run():\n    main()\n\nfire.Fire(run)\n": True,
+    "if len(sys.argv) > 1:\n    main()\n": False,
+    "def run():\n    if sys.argv:\n        return\n    main()\n\nrun()\n": False,
+    "def run():\n    yield main()\n\nrun()\n": False,
+    "start(main)\n": False,
+}
+
+
+@each_case(("end", "is_run"), [*STARTS.items()])
+def test_a_function_that_the_program_calls_at_its_start(end: str, is_run: bool, checkout: Path) -> None:
+    (checkout / "train.py").write_text(f"import torch\nimport sys\n\ndef main():\n    import plots\n\n{end}")
+    assert bool(audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))) is is_run
+
+
+GUIDES: dict[str, tuple[str, str]] = {  # a guide of the checkout, and how it starts the program
+    "another guide": ("EVAL_README.md", "```bash\npython train.py\n```\n"),
+    "a guide to which it links": ("README.md", "See [the evaluation](scripts/EVAL_README.md).\n"),
+    "a script that it names": ("README.md", "Training is in [train.sh](scripts/train.sh).\n"),
+    "a script with absolute paths": ("README.md", "```bash\nbash scripts/absolute.sh\n```\n"),
+}
+
+
+@each_case("name", [*GUIDES])
+def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> None:
+    guide, text = GUIDES[name]
+    (checkout / "pyproject.toml").write_text("[project]\nname = 'my-project'\n")
+    (checkout / "scripts").mkdir(exist_ok=True)
+    for other, _ in GUIDES.values():
+        (checkout / other).write_text("")
+    (checkout / "scripts/EVAL_README.md").write_text("```bash\npython train.py\n```\n")
+    (checkout / "scripts/train.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
+    (checkout / "scripts/absolute.sh").write_text("ROOT=/home/me/my-project\npython ${ROOT}/train.py\n")
+    (checkout / guide).write_text(text)
+    assert [each.status for each in audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")] == ["warning"]
+    (found,) = audit_imports(checkout / "INSTALL.md", sh("pip install torch==2.8.0"))
+    assert (found.status, guide in str(found.evidence)) == ("warning", True), name
+
+
+@each_case(("directory", "is_found"), [("path_to_checkpoints", True), ("other-project", False)])
+def test_a_program_after_a_block_in_a_directory_of_the_reader(directory: str, is_found: bool, checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0", f"cd {directory} && python convert.py")
+    assert not audit_imports(
+        checkout / "README.md", text.replace("convert.py", "train.py")
+    )  # a program of that directory
+    found = audit_imports(checkout / "README.md", f"{text}\n```bash\npython train.py\n```\n")
+    assert bool(found) is is_found
+    assert not audit_imports(checkout / "README.md", f"{text}\n```bash\npython absent.py\n```\n")
+
+
+OWN_STEPS: dict[str, tuple[str, str, bool]] = {  # a file next to a guide, a step of it, and whether it has more
+    "a script that it starts": ("scripts/env_setup.sh", "bash env_setup.sh", True),
+    "a command": ("scripts/notes.txt", "pip install figures-kit", True),
+    "requirements next to it": ("scripts/requirements.txt", "", True),
+    "the packages of the manifest": ("scripts/notes.txt", "pip install torch", False),
+}
+
+
+@each_case("name", [*OWN_STEPS])
+def test_a_guide_of_another_folder_with_an_environment_of_its_own(name: str, checkout: Path) -> None:
+    file, step, has_more = OWN_STEPS[name]
+    (checkout / "scripts").mkdir(exist_ok=True)
+    (checkout / file).write_text("pip install figures-kit\n")
+    (checkout / "README.md").write_text("See [the training](scripts/README.md).\n")
+    (checkout / "scripts/README.md").write_text(f"```bash\n{step}\npython train.py\n```\n")
+    (checkout / "scripts/train.py").write_text("import torch\nimport plots\n")
+    assert bool(audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")) is not has_more
+    (checkout / file).unlink()
+
+
+def test_the_program_of_an_image_in_a_folder_that_it_copies(checkout: Path) -> None:
+    (checkout / "server").mkdir()
+    (checkout / "server/serve.py").write_text("import torch\nimport plots\n")
+    image = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip install torch==2.8.0\nWORKDIR /app\n"
+    starts = 'CMD ["python3", "serve.py"]\n'
+    assert [each.line for each in audit_imports(checkout / "Dockerfile", f"{image}COPY server/ /app/\n{starts}")] == [
+        5
+    ]
+    assert not audit_imports(checkout / "Dockerfile", f"{image}COPY --from=other server/ /app/\n{starts}")
+
+
+CONSOLE_SCRIPTS = {
+    "pyproject.toml": '[project]\nname = "project"\n[project.scripts]\ndraw = "project.data:main"\n',
+    "setup.py": "setup(name='project', entry_points={'console_scripts': ['draw=project.data:main']})\n",
+}
+
+
+@each_case("name", [*CONSOLE_SCRIPTS])
+def test_a_program_that_the_project_installs(name: str, checkout: Path) -> None:
+    (checkout / name).write_text(CONSOLE_SCRIPTS[name])
+    (checkout / "project/data.py").write_text("import torch\nfrom . import figures\n")
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "draw --size 3"))
+    assert [(each.line, each.message.partition(" ")[0]) for each in found] == [(4, "project/figures.py:2")]
+    (checkout / name).unlink()
