@@ -48,8 +48,11 @@ def fields_of(package: str, name: str) -> Fields | None:
     after = dict(pairwise(releases))
     for line in row["fields"].splitlines():
         field, *periods = line.split()
-        spans = (period.partition("..") for period in periods)
-        found[field] = tuple(
-            Span(package, before.get(first, ""), first, last, after.get(last, "")) for first, _, last in spans
-        )
+        if field in found and not found[field]:
+            continue  # a base has it in all releases
+        ends = (period.partition("..") for period in periods)
+        own = tuple(Span(package, before.get(first, ""), first, last, after.get(last, "")) for first, _, last in ends)
+        inherited = found.get(field, ())
+        is_of_other_package = bool(inherited) and inherited[0].package != package
+        found[field] = inherited if is_of_other_package else (*own, *inherited)
     return found

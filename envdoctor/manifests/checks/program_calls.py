@@ -16,10 +16,10 @@ from envdoctor.knowledge.call_changes import (
     returned_values,
 )
 from envdoctor.knowledge.changed_names import removal_of
-from envdoctor.knowledge.dataclass_fields import compared_sources
+from envdoctor.knowledge.dataclass_fields import compared_sources, fields_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
-from envdoctor.knowledge.versions import dotted_numbers, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.compared_packages import ComparedPackage, compared_packages
@@ -141,9 +141,20 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     for name, place in use.arguments.items():
         spans = [each for each in find_argument(top, owner, name) if each.package == top]
         newer = satisfies(package.version, f">{spans[-1].last}") if spans and spans[-1].last else False
+        if newer and _is_inherited(package, owner, name):
+            continue
         if newer and not any(span.can_be_in(package.version) for span in spans):
             what = f"passes {name} to {owner}"
             yield _Fault(use, place, f"{name}=", what, _NOT_ACCEPTED, spans[-1].last, source, date)
+
+
+def _is_inherited(package: ComparedPackage, owner: str, name: str) -> bool:
+    """Whether a dataclass still has a field that it no longer states itself: a base class has it."""
+    fields = fields_of(package.name, owner) or {}
+    versions = {each.name: public_part(each.version) for each in package.state.packages.values()}
+    versions[package.name] = package.version
+    spans = fields.get(name)
+    return spans is not None and (not spans or any(span.can_be_in(versions.get(span.package, "")) for span in spans))
 
 
 def _gone(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:

@@ -61,6 +61,10 @@ CASES = {
     "only the command line": (
         HF.replace("parse_yaml_file", "parse_known"), "python train.py conf/a.yaml", OLD, False
     ),
+    "a field that a base class still has": (
+        TRL.replace("SFTConfig", "GRPOConfig"), "python train.py --config conf/a.yaml",
+        "per_device_train_batch_size: 2\n", False,
+    ),
     "a file of another kind": (HF, "python train.py conf/a.txt", OLD, False),
 }  # fmt: skip
 

@@ -25,6 +25,9 @@ MODULE = "import pytorch_lightning as pl\n"
 # The code of a program, and a part of the message; empty: no finding.
 CASES = {
     "an argument": (ARGUMENTS + "TrainingArguments('out', evaluation_strategy='no')", "passes evaluation_strategy"),
+    "an argument of a base class": (
+        "from trl import GRPOConfig\nGRPOConfig(per_device_train_batch_size=2, logging_steps=1)", ""
+    ),
     "its new name": (ARGUMENTS + "TrainingArguments('out', eval_strategy='no')", ""),
     "another class": ("from own import TrainingArguments\nTrainingArguments(evaluation_strategy='no')", ""),
     "a class of that name": (
@@ -127,7 +130,7 @@ CASES = {
     "a function of that name": ("from own import mean_squared_error as mse\nmse(a, b, squared=False)", ""),
     "a package that is not installed": ("import lightning as L\nL.Trainer(gpus=1)", ""),
 }  # fmt: skip
-INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning scikit-learn gradio"
+INSTALL = "pip install torch==2.8.0 trl transformers librosa flash-attn pytorch-lightning scikit-learn gradio"
 CONFIG = '{"evaluation_strategy": "no", "output_dir": "out"}'
 
 
