@@ -160,10 +160,7 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         found["driver_cuda"] = f"{number // 1000}.{number % 1000 // 10}"
     if bus := groups.get("bus", "").lower():
         found["bus_id"] = bus if "." in bus else f"{bus}.0"
-    if tags := groups.get("wheel_tags"):
-        found["wheel_python"] = _newest_python_of_tags(tags)
-    if python_range := groups.get("python_range"):
-        found["python_in_range"] = next((each for each in PYTHONS if satisfies(each, python_range)), "")
+    found |= _pythons_of_text(groups)
     if missing := groups.get("missing"):
         found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
     known = {**values, **found}
@@ -181,6 +178,16 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         "newer_transformers": _newer_transformers(known.get("accelerate", "")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _pythons_of_text(groups: Mapping[str, str]) -> dict[str, str]:
+    """The Pythons that a message permits: by the tags of wheels, by a specifier, by the first that conda excludes."""
+    python_range, below = groups.get("python_range", ""), groups.get("conda_below", "").removeprefix("3.")
+    return {
+        "wheel_python": _newest_python_of_tags(groups.get("wheel_tags", "")),
+        "python_in_range": next((each for each in PYTHONS if python_range and satisfies(each, python_range)), ""),
+        "conda_python": f"3.{int(below) - 1}" if below else "",
+    }
 
 
 def _newest_python_of_tags(tags: str) -> str:

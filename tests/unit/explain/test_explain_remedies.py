@@ -94,6 +94,10 @@ TAGS = (
             ["uv venv --python 3.10 .venv-3.10"],
         ),
         ("ERROR: Package 'a' requires a different Python: 3.12.3 not in '<3.8'", []),
+        (
+            "  - pytorch==1.9.0 -> python[version='>=3.8,<3.9.0a0|>=3.9,<3.10.0a0']",
+            ["conda create --name env-3.9 python=3.9"],
+        ),
     ],
 )
 def test_the_python_of_a_command_is_one_that_the_message_permits(text: str, commands: list[str]) -> None:
