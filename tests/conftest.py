@@ -26,6 +26,8 @@ from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
 
+from envdoctor.__main__ import GC_THRESHOLD
+
 if TYPE_CHECKING:  # imported by the fixtures that need it
     from support.release_index import ReleaseIndex
 
@@ -122,6 +124,7 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start quickstart if a selected test needs it. One worker starts it for all."""
     gc.freeze()  # the collector would go through 4,000 tests and their modules each time: 8 % of the unit tests' time
+    gc.set_threshold(GC_THRESHOLD)  # as in the command: another 3 %
     SESSION["folder"] = shared_folder(session.config)
     needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from checks.batches import completions_per_generation, vllm_max_length
@@ -124,12 +125,12 @@ class Workload:
         """Return the bytes of one weight that FSDP gathers."""
         return 2 if self.precision == "bfloat16" else 4
 
-    @property
+    @cached_property  # a search for remedies reads it 50 times for each plan
     def parameters(self) -> int:
         """Return the parameters of the model."""
         return sum(count_parameters(self.shape).values())
 
-    @property
+    @cached_property
     def trained_parameters(self) -> int:
         """Return the parameters that the optimizer updates."""
         if not self.lora:
