@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -90,6 +91,7 @@ class Remedy(Record, frozen=True, kw_only=True):
     commands: tuple[str, ...]  # one for each step
 
 
+@lru_cache(maxsize=4096)  # the rules and causes of one run parse the same commands hundreds of times
 def steps(*lines: str) -> tuple[Remedy, ...]:
     """One remedy, each step in the notation of its command; none without steps."""
     return (remedy_of([parse_step(line) for line in lines]),) if lines else ()
