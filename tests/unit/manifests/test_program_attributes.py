@@ -16,7 +16,7 @@ CHAIN = IndexedRelease("chain", "1.0", "2026-10-01")
 VERSIONS = {
     "torch": "2.8.0", "torchaudio": "2.9.0", "chain": "1.0", "numpy": "1.26.4", "pandas": "2.2.3", "pillow": "11.3.0",
     "scipy": "1.16.0", "networkx": "3.4", "scikit-image": "0.25.2",
-    "scikit-learn": "1.6.1", "gradio": "5.49.1",
+    "scikit-learn": "1.6.1", "gradio": "5.49.1", "matplotlib": "3.10.0",
 }  # fmt: skip
 PANDAS = "import pandas as pd\n"
 DRAW = "from PIL import Image, ImageDraw\ndraw = ImageDraw.Draw(Image.new('L', (9, 9)))\n"
@@ -52,6 +52,10 @@ CASES = {
     "of numpy that is there again": ("import numpy as np\nnp.bool(1)", "2 uses numpy.bool, which numpy 1.26.4"),
     "of numpy that exists": ("import numpy as np\nnp.float_(1)\nnp.trapz([1])", ""),
     "an import of skimage": ("from skimage.measure import compare_ssim", "1 imports skimage.measure.compare_ssim"),
+    "through another module": (
+        "import matplotlib.pyplot as plt\nplt.cm.get_cmap('jet')", "2 uses matplotlib.pyplot.cm.get_cmap"
+    ),
+    "of the other module itself": ("import matplotlib.pyplot as plt\nplt.get_cmap('jet')\nplt.cm.jet(1)", ""),
     "of torch": ("import torch\ntorch.rfft(1)", "2 uses torch.rfft, which torch 2.8.0"),
     "a version in a function": (
         "import chain\ndef main():\n    if chain.__version__ >= '1':\n        return\n    chain.old()\nmain()", ""
