@@ -52,7 +52,7 @@ def fields_of(package: str, name: str) -> Fields | None:
             continue  # a base has it in all releases
         ends = (period.partition("..") for period in periods)
         own = tuple(Span(package, before.get(first, ""), first, last, after.get(last, "")) for first, _, last in ends)
-        inherited = found.get(field, ())
-        is_of_other_package = bool(inherited) and inherited[0].package != package
-        found[field] = inherited if is_of_other_package else (*own, *inherited)
+        of_bases = found.get(field, ())
+        is_of_other_package = bool(of_bases) and of_bases[0].package != package
+        found[field] = of_bases if is_of_other_package else (*own, *of_bases)
     return found

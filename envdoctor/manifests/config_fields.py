@@ -38,8 +38,10 @@ class RemovedField(NamedTuple):
 def removed_fields(context: GuideContext, versions: Mapping[str, str]) -> Iterator[RemovedField]:
     """The keys that no dataclass of a program has any more, with releases of transformers and trl."""
     checkout = context.guide.checkout
-    launches = [each for each in launches_of(context) if checkout and _configs_of(checkout, each)]
-    files = {each.path: each for each in read_files(context, checkout)} if checkout and launches else {}
+    if checkout is None:
+        return
+    launches = [each for each in launches_of(context) if _configs_of(checkout, each)]
+    files = {each.path: each for each in read_files(context, checkout)} if launches else {}
     definitions = {
         name: (file, node)
         for file in files.values()
@@ -47,9 +49,9 @@ def removed_fields(context: GuideContext, versions: Mapping[str, str]) -> Iterat
         if isinstance(node, ast.ClassDef)
     }
     for launch in launches:
-        file = files.get(checkout.script(launch)) if checkout else None
+        file = files.get(checkout.script(launch))
         fields = _fields(file, definitions) if file else None
-        for path in _configs_of(checkout, launch) if fields and checkout else ():
+        for path in _configs_of(checkout, launch) if fields else ():
             keys = read_data(checkout, path)
             for key in keys if isinstance(keys, dict) else ():
                 found = fields.get(str(key), []) if fields else []
