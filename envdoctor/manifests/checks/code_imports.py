@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.records import Evidence
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.names import packages as packages_with_tables
 from envdoctor.knowledge.published import find_release
@@ -100,7 +101,7 @@ def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[Cod
             (
                 table_evidence("attribute" if absent.used.is_attribute else "import", absent.name, absent.used.file),
                 guide_evidence(context, package.name, package.reason, package.line),
-                table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
+                _evidence_of_release(absent),
             ),
             f"Name in this step the release of {package.name} that the code was written for.",
             line=package.line,
@@ -143,7 +144,7 @@ def _of_program(
         (
             table_evidence("attribute" if used.is_attribute else "import", first.name, used.file),
             guide_evidence(context, package.name, package.reason, package.line),
-            table_evidence(str(first.release), f"no {first.name}", "the wheel on the package index"),
+            _evidence_of_release(first),
         ),
         f"Use {pin}, which has it."
         if pin
@@ -151,6 +152,12 @@ def _of_program(
         install_step(pin) if pin else (),
         line=line,
     )
+
+
+def _evidence_of_release(absent: AbsentImport) -> Evidence:
+    """That a release lacks a name, as its wheel or a built-in table of names shows; the table has no day of it."""
+    source = "the wheel on the package index" if absent.release.day else "the built-in tables of names"
+    return table_evidence(str(absent.release), f"no {absent.name}", source)
 
 
 def _is_installable(context: GuideContext, state: EnvironmentState, name: str, version: str) -> bool:
@@ -169,7 +176,7 @@ def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackag
         (
             guide_evidence(context, "import", absent.name, line),
             guide_evidence(context, package.name, package.reason, package.line),
-            table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
+            _evidence_of_release(absent),
         ),
         f"Name the release of {package.name} that the code was written for, or change the import.",
         line=line,

@@ -216,6 +216,7 @@ def test_the_names_and_calls_of_a_package_lead_to_one_release(python: str, tmp_p
         result = audit_text(text, str(tmp_path / "README.md"), None, solver).result
         found = [each for each in result.findings if each.id in ("RUN078", "RUN222")]
         assert [each.id for each in found] == ["RUN078", "RUN222"]
+        assert found[0].evidence[-1].source == "the built-in tables of names"
         assert all("transformers==4.45.2" in each.fix.replace(" 4.45.2", "==4.45.2") for each in found)
         has_wheels = type(solver) is FixedSolver
         assert all(("tokenizers 0.12.1 has no wheel" in each.fix) is not has_wheels for each in found)
