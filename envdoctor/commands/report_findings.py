@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Causes whose lines, if they do not decide, are as often those of a faulty program, a request or another Python.
 OFTEN_OF_ANOTHER_CAUSE = frozenset({
     "collective-stalled", "device-side-assert", "ecc-or-xid", "gpu-oom", "hub-auth", "illegal-memory-access",
-    "network-failure", "platform-no-wheel", "service-auth",
+    "network-failure", "no-nvidia-gpu", "platform-no-wheel", "service-auth",
 })  # fmt: skip
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
