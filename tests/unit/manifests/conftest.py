@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.local_packages import write_wheel
+from support.release_index import ReleaseIndex
 
 from envdoctor.commands import audit
+from envdoctor.download.sources import Sources
+from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.resolution.step import NoSolver
 
 
@@ -41,3 +45,17 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
+
+
+@pytest.fixture
+def solver(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> UvStepSolver:
+    """A solver for the index, with the wheels of a folder that the tables do not have."""
+    variables = index.variables("pypi")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "holds-transformers", "1.0", requires=["transformers<5"])
+    write_wheel(wheels, "caps-torch", "1.0")
+    write_wheel(wheels, "caps-torch", "2.0", requires=["torch<2.4"])
+    write_wheel(wheels, "needs-old", "2.0", requires=["nvidia-cuda-runtime-cu12<12.5"])
+    return UvStepSolver(Sources(index=variables["UV_DEFAULT_INDEX"], find_links=(str(wheels),)))

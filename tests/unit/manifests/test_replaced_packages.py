@@ -1,0 +1,144 @@
+"""Steps that replace installed packages, or keep them, as real uv solves the steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+from support.cases import each_case
+from support.fixed_index import FixedIndex
+from support.guide_cases import INDEX, sh
+from support.local_packages import index_without_wheels, write_wheel
+from support.resolved_guides import audit, found
+from support.source_packages import write_sdist
+
+from envdoctor.commands.audit_file import audit_file
+from envdoctor.locking.step_solver import UvStepSolver
+
+
+def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, tmp_path: Path) -> None:
+    """outlines 0.1.11 stays where vLLM 0.11 replaces the release that requires it, with another outlines-core."""
+    steps = ("pip install vllm==0.9.0 'transformers<5'", "pip install vllm==0.11.0 'transformers<5'")
+    assert [each for each in found(audit(tmp_path, sh(*steps), solver), "RUN003") if "outlines" in each.message] == []
+    both = sh(steps[0], "pip install outlines-core==0.2.11")
+    assert [each for each in found(audit(tmp_path, both, solver), "RUN003") if "outlines" in each.message]
+
+
+def test_conda_selects_the_companions_of_its_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    conda = "conda install pytorch=2.5.1 torchvision=0.20.1 -c pytorch"
+    write_wheel(tmp_path / "wheels", "models", "1.0", requires=["torch>=1.8", "torchvision"])
+    text = sh("conda create -n x python=3.10", "conda activate x", conda, "pip install models")
+    assert found(audit(tmp_path, text, solver), "RUN010") == []
+
+
+def test_the_earlier_torch_is_kept_where_a_release_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:
+    """An open package has an older release for torch 2.4. A pinned one has none; torchvision follows its torch."""
+    for version, requires in (("1.0", "torch>=2"), ("2.0", "torch>=2.8")):
+        write_wheel(tmp_path / "wheels", "uses-torch", version, requires=[requires])
+    write_wheel(tmp_path / "wheels", "needs-older", "1.0", requires=["uses-torch"])
+    first = "pip install torch==2.4.0 torchvision==0.19.0"
+    commands = {}
+    for step in ("pip install -U needs-older", "pip install uses-torch==2.0"):
+        (replaced,) = found(audit(tmp_path, sh(first, step), solver), "RUN010")
+        ((commands[step],),) = [remedy.commands for remedy in replaced.remedies]
+    assert list(commands.values()) == [
+        "uv pip install needs-older torch==2.4.0",
+        "uv pip install uses-torch==2.0 torch==2.15.0 torchvision --torch-backend=cu132",
+    ]
+
+
+def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    """The index has torch for setuptools 77 and newer. pip replaces the setuptools and keeps the torch of conda."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    conda = "conda install pytorch-gpu 'setuptools>=70,<72' -c conda-forge"
+    write_wheel(tmp_path / "wheels", "light", "1.6", requires=["torch>=1.8", "setuptools"])
+    text = sh("conda create -n x python=3.12", "conda activate x", conda, "pip install light")
+    assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
+
+
+def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    """Without a placeholder for the archive, uv takes the series that the installed torch fits."""
+    write_wheel(tmp_path / "wheels", "serving", "0.3.6")
+    write_wheel(tmp_path / "wheels", "serving", "0.4.1", requires=["torch==2.7.1", "parser-runtime==4.9.*"])
+    write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
+    steps = ("pip install torch==2.4.0", "pip install 'serving[all]'")
+    result = audit(tmp_path, sh("uv venv --python 3.10", *steps), solver)
+    assert [each.line for each in found(result, "RUN010")] == [5]
+    assert [each.line for each in found(result, "RUN132")] == [5]
+
+
+@each_case(
+    ("name", "requires", "replaced"),
+    [
+        ("reads", ["torch>=1.6", "torchvision"], []),
+        ("embeds", ["torchvision>=0.15"], []),
+        ("draws", ["torchvision>=0.20"], [2]),
+    ],
+)
+def test_the_torchvision_of_nvidias_containers_stays(
+    name: str, requires: list[str], replaced: list[int], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", name, "1.0", requires=requires)
+    path = tmp_path / "Dockerfile"
+    path.write_text(f"FROM nvcr.io/nvidia/pytorch:23.11-py3\nRUN pip install {name}\n")
+    assert [each.line for each in found(audit_file(str(path), None, solver).result, "RUN010")] == replaced
+
+
+@each_case(
+    ("step", "replaced"),
+    [
+        ("uv pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", []),
+        ("uv pip install 'torch>=2.5.1' scan-kernels==2.3", [5]),
+        ("uv pip install --upgrade 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),
+        ("pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),  # pip selects the newest release of what is named
+    ],
+)
+def test_uv_builds_an_older_release_that_accepts_what_is_installed(
+    step: str, replaced: list[int], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    solver.index = FixedIndex()
+    requires = {"2.1": "torch>=2.4", "2.2": "torch>=2.8", "2.3": "torch>=2.8"}
+    for version, text in requires.items():
+        write_sdist(tmp_path / "wheels", "scan-kernels", version)
+        solver.index.requirements[f"scan-kernels {version}"] = [text]
+    result = audit(tmp_path, sh("uv venv --python 3.10", "uv pip install torch==2.6.0", step), solver)
+    assert [each.line for each in found(result, "RUN010")] == replaced
+
+
+def test_an_installed_release_stays_where_a_later_step_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:
+    kept = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install transformers")
+    assert found(audit(tmp_path, kept, solver), "RUN003") == []
+    upgraded = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install -U transformers")
+    assert [each.line for each in found(audit(tmp_path, upgraded, solver), "RUN003")] == [4]
+
+
+def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path) -> None:
+    steps = (
+        f"pip install torch==2.4.0 --index-url {INDEX}cu121",
+        "pip install transformers==4.44.2 numpy accelerate",
+    )
+    result = audit(tmp_path, sh(*steps), solver)
+    assert found(result, "RUN010") == []
+    replaced = audit(tmp_path, sh(steps[0], "pip install vllm==0.10.2"), solver)
+    assert [each.line for each in found(replaced, "RUN010")] == [4]
+
+
+def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    """pip's extra-index-url: its index has the installed release, but no wheel for this Python."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"), ("triton", "3.0.0"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    steps = (f"pip install torch==2.4.0 'numpy<2' --index-url {INDEX}cu121", "pip install accelerate==1.0.1")
+    assert found(audit(tmp_path, sh(*steps), UvStepSolver(sources)), "RUN010") == []
+    newer = audit(tmp_path, sh(*steps, "pip install vllm==0.10.2"), UvStepSolver(sources))
+    assert {each.line for each in found(newer, "RUN010")} == {5}
+    capped = audit(tmp_path, sh(*steps, "pip install caps-torch"), UvStepSolver(sources))  # not the older release
+    assert {each.line for each in found(capped, "RUN010")} == {5}
+
+
+def test_a_commit_is_not_judged_as_the_newest_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    trl = "git+https://github.com/huggingface/trl.git"
+    for reference, replaces in (("", True), ("@main", True), ("@ece6738686a85273", False), ("@v0.17-release", False)):
+        for url in (f"{trl}{reference}", f"trl@{trl}{reference}", f"'trl[peft] @ {trl}{reference}'"):
+            text = sh("uv venv --python 3.11", "uv pip install transformers==4.50.3", f"uv pip install {url}")
+            assert bool(found(audit(tmp_path, text, solver), "RUN010")) == replaces, url

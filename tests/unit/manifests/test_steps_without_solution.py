@@ -1,0 +1,164 @@
+"""Steps without a solution: real uv names what contradicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.guide_cases import sh
+from support.local_packages import write_wheel
+from support.resolved_guides import audit, found
+from support.source_packages import write_sdist
+
+from envdoctor.commands.audit_file import audit_file
+from envdoctor.locking.step_question import StepQuestion
+from envdoctor.locking.step_solver import UvStepSolver, _Attempt
+from envdoctor.resolution.step import NoSolver
+
+
+def test_a_conflict_is_reported_once_with_the_bounds_that_contradict(solver: UvStepSolver, tmp_path: Path) -> None:
+    """torchvision and its torch contradict vLLM at once; flash-attn is judged by what is installed without that."""
+    (tmp_path / "Dockerfile").write_text(
+        "FROM nvcr.io/nvidia/pytorch:24.02-py3\nRUN pip install flash-attn --no-build-isolation -U\n"
+        "RUN pip install torchvision==0.18.0 accelerate vllm==0.6.5 peft\n"
+    )
+    result = audit_file(str(tmp_path / "Dockerfile"), None, solver).result
+    (conflict,) = found(result, "RUN002")
+    assert conflict.line == 3
+    assert conflict.message.endswith("torchvision==0.18.0 and vllm 0.6.5 requires torchvision==0.20.1")
+    assert [each.message[:29] for each in found(result, "RUN124")] == ["without torchvision==0.18.0: "]
+    (replaced,) = found(result, "RUN010")
+    assert "Use an image that contains vllm==0.6.5, or keep" in replaced.fix
+
+
+def test_only_the_end_of_a_long_explanation_is_there(
+    solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv explains each old release; the releases without a wheel are built all the same."""
+    compiled, cut = solver._compile, " and old==0.1 has no usable wheels, we can conclude that all are old. "
+
+    def compile_without_head(question: StepQuestion, *options: str) -> _Attempt:
+        attempt = compiled(question, *options)
+        rest = attempt.output.partition("No solution found")[2]
+        return attempt._replace(output=cut + rest) if rest else attempt
+
+    monkeypatch.setattr(solver, "_compile", compile_without_head)
+    write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
+    write_wheel(tmp_path / "wheels", "settings", "1.3", requires=["parser-runtime==4.9.*"])
+    audit(tmp_path, sh("pip install settings==1.3 peft==0.18.0"), solver)
+    (solution,) = solver.solved.values()
+    assert solution
+    assert solution.built == {"parser-runtime"}
+
+
+def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: UvStepSolver, tmp_path: Path) -> None:
+    step = "pip install vllm==0.8.3 transformers wants-runtime parser-runtime==4.11.1"
+    write_wheel(tmp_path / "wheels", "wants-runtime", "1.0", requires=["parser-runtime==4.7.2"])
+    for version in ("4.7.2", "4.11.1"):
+        write_wheel(tmp_path / "wheels", "parser-runtime", version)
+    result = audit(tmp_path, sh("uv venv --python 3.10", step), solver)
+    assert len(found(result, "RUN015")) == 1
+    (more,) = (each for each in found(result, "RUN003") if "needs transformers below 5" in each.message)
+    assert (more.status, more.line) == ("error", 4)
+    assert more.message.startswith("without parser-runtime==4.11.1: ")
+    write_wheel(tmp_path / "wheels", "torch-npu", "2.1.0", requires=["torch==2.1.0+other"])
+    other = audit(tmp_path, sh("uv venv --python 3.10", f"{step} torch-npu==2.1.0"), solver)
+    assert found(other, "RUN015")
+    assert not [each for each in other.findings if each.message.startswith("without ")]
+
+
+CONFLICTS = {
+    "a release that does not exist": (
+        "nvidia-cuda-runtime-cu12==1.2.3",
+        "there is no version of nvidia-cuda-runtime-cu12==1.2.3",
+    ),
+    "two requirements": (
+        "needs-old nvidia-cuda-runtime-cu12==12.8.90",
+        "all versions of needs-old depend on nvidia-cuda-runtime-cu12<12.5; the step requires needs-old",
+    ),
+}
+
+
+@each_case("name", [*CONFLICTS])
+def test_a_step_without_a_solution_is_an_error(name: str, solver: UvStepSolver, tmp_path: Path) -> None:
+    requirements, explanation = CONFLICTS[name]
+    result = audit(tmp_path, sh(f"pip install vllm==0.10.2 transformers {requirements}"), solver)
+
+    (finding,) = found(result, "RUN015")
+    assert (finding.status, finding.line) == ("error", 3)
+    assert explanation in finding.message
+    others = found(result, "RUN003")  # of an environment without the requirement that cannot be installed
+    assert all(each.message.startswith("without ") for each in others)
+
+
+def test_a_release_that_is_open_excludes_nothing_where_no_solver_chose_it(tmp_path: Path) -> None:
+    """Without an index, the newest llmcompressor of the tables may not be the one that an installer takes."""
+    for compressor, identifiers in (("'llmcompressor>=0.10'", []), ("llmcompressor==0.14.0.1", ["RUN002"])):
+        text = sh(f"pip install transformers==5.14.1 {compressor} not-on-this-index")
+        assert [each.id for each in found(audit(tmp_path, text, NoSolver()), "RUN002")] == identifiers
+
+
+def test_each_conflict_of_a_step_is_reported(solver: UvStepSolver, tmp_path: Path) -> None:
+    releases = "nvidia-cuda-runtime-cu12==1.2.3", "not-on-this-index==1.0", "holds-transformers==7.0"
+    path = tmp_path / "requirements.txt"
+    path.write_text("\n".join(("vllm==0.10.2", "caps-torch", *releases)))
+    findings = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert [each.line for each in findings] == [3, 4, 5]
+    path.write_text("\n".join(("vllm==0.10.2", "needs-old", "nvidia-cuda-runtime-cu12==12.8.90", releases[1])))
+    findings = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert [(each.line, each.status) for each in findings] == [(3, "error"), (4, "warning")]
+
+
+def test_two_requirements_exclude_the_same_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "caps-more", "1.0", requires=["torch<2.3"])
+    path = tmp_path / "requirements.txt"
+    path.write_text("caps-torch==2.0\ntorch==2.8.0\ncaps-more==1.0\n")
+    findings = found(audit_file(str(path), None, solver).result, "RUN015", "RUN002")
+    messages = " ".join(each.message for each in findings)
+    assert "depends on torch<2.4" in messages
+    assert "depend on torch<2.3" in messages
+
+
+def test_a_conflict_of_pins_next_to_another_index(solver: UvStepSolver, tmp_path: Path) -> None:
+    """Another index can have other releases of an open requirement, but none of an exact one."""
+    other = "pip install --extra-index-url https://pkgs.acme.io/simple acme-tool"
+    for pins, lines in (("caps-torch==2.0 torch==2.8.0", [3]), ("'caps-torch>=2.0' torch==2.8.0", [])):
+        findings = found(audit(tmp_path, sh(f"{other} {pins}"), solver), "RUN015")
+        assert [each.line for each in findings if each.status == "error"] == lines
+
+
+def test_a_conflict_after_a_step_that_fails(solver: UvStepSolver, tmp_path: Path) -> None:
+    steps = ("pip install vllm==0.10.2 not-on-this-index", "pip install caps-torch==2.0 torch==2.8.0")
+    findings = found(audit(tmp_path, sh(*steps), solver), "RUN015")
+    assert [each.line for each in findings] == [3, 4]
+    assert [each.line for each in found(audit(tmp_path, sh(*steps, steps[1]), solver), "RUN015")] == [3, 4]
+
+
+def test_another_index_is_named_where_uv_finds_no_solution(solver: UvStepSolver, tmp_path: Path) -> None:
+    text = sh("pip install vllm==0.10.2 not-on-this-index==1.0 --extra-index-url https://other.example/whl")
+    result = audit(tmp_path, text, solver)
+    assert "another index" in result.resolution
+    assert result.coverage.unread == ("the index https://other.example/whl (line 3): its releases were not read",)
+    assert result.is_undecided
+    pinned = audit(tmp_path, sh("pip install vllm==0.10.2 --extra-index-url https://other.example/whl"), solver)
+    assert (pinned.coverage.unread, pinned.is_undecided) == ((), False)
+    assert not audit(tmp_path, text, NoSolver()).is_undecided
+
+
+PYPROJECT = """[project]
+name = "mine"
+dependencies = ["torch==2.8.0"]
+[project.optional-dependencies]
+new = ["nvidia-cuda-runtime-cu12==12.8.90"]
+old = ["needs-old"]
+"""
+
+
+def test_extras_that_exclude_each_other_are_environments_of_their_own(solver: UvStepSolver, tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(PYPROJECT)
+    (finding,) = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert finding.message.startswith("old: ")  # torch 2.8 requires 12.8.90 itself
+    path.write_text(PYPROJECT + '[tool.uv]\noverride-dependencies = ["nvidia-cuda-runtime-cu12==12.8.90"]\n')
+    assert found(audit_file(str(path), None, solver).result, "RUN015") == []
