@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from envdoctor.core.remedies import Install, Remedy
+from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import parse_requirement, required_specifier
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.context import GuideContext
@@ -69,3 +71,29 @@ def changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackag
             pins.append(f"{name}=={public_part(corrected.version)}")
         package = requirer
     return pins
+
+
+def keeping_pins(remedies: tuple[Remedy, ...], environment: CorrectedEnvironment) -> tuple[Remedy, ...]:
+    """The alternatives that leave the pins of the guide; all of them if none does."""
+    pinned = {name for name, package in environment.state.packages.items() if package.pinned}
+    kept = [
+        each
+        for each in remedies
+        if pinned.isdisjoint(
+            named.name
+            for step in each.steps
+            if isinstance(step, Install)
+            for text in step.packages
+            if (named := parse_requirement(text))
+        )
+    ]
+    return tuple(kept) or remedies
+
+
+def needed_python(context: GuideContext, environment: CorrectedEnvironment, name: str, version: str) -> str:
+    """What a release needs if it has no wheel for the Python that the audit assumes."""
+    python = environment.state.python or context.trace.python
+    release = find_release(name, version)
+    if release is None or release.kind != "wheels" or not python or release.has_wheel("", python):
+        return ""
+    return f" It needs another Python: {name} {version} has no wheel for {python}."

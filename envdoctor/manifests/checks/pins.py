@@ -23,7 +23,13 @@ from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.fitting_releases import changed_requirers, pinned_requirer, requirer_that_excludes
+from envdoctor.manifests.checks.fitting_releases import (
+    changed_requirers,
+    keeping_pins,
+    needed_python,
+    pinned_requirer,
+    requirer_that_excludes,
+)
 from envdoctor.manifests.checks.unlisted_releases import PYPI, is_on_index, newer_release, older_releases
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -268,12 +274,13 @@ def incompatible_release(
     messages = "; ".join(dict.fromkeys(violation.problem.message for violation in violations))
     excluding = requirer_that_excludes(context, environment, package, version)
     worst = violations[0]
-    fix, remedies = worst.problem.fix, worst.problem.remedies
+    fix, remedies = worst.problem.fix, keeping_pins(worst.problem.remedies, environment)
     if excluding:
         fix, remedies = f"{excluding} excludes {package.name} {version}: use another release of it.", ()
     elif version:
         pin = f"{package.name}=={version}"
-        fix, remedies = f"Use {pin}.", install_step(pin, *changed_requirers(environment, package))
+        needs = needed_python(context, environment, package.name, version)
+        fix, remedies = f"Use {pin}.{needs}", install_step(pin, *changed_requirers(environment, package))
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""

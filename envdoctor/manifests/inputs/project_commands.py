@@ -13,9 +13,13 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.published import find_release
+from envdoctor.manifests.stated_python import permits
 
 TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
+_PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 _SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
+_REQUIRES_PYTHON = re.compile(r"(?m)^requires-python\s*=\s*[\"']([^\"'\n]+)")
 _KEY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
 
 
@@ -78,6 +82,7 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     header, place = _place(text, finding.line) if kind in ("pyproject", "pixi") else ("", "")
     if tool is _PIXI and (origin == "conda" or re.search(r"(?<!pypi-)dependencies$", header)):
         tool = _PIXI_CONDA
+    finding = _for_permitted_pythons(finding, text)
     if tool is _PDM:
         place = place.replace("--group", "--dev --group").replace("--optional", "--group")
     is_uv, tool = tool is _UV, tool.at(Path(name))
@@ -86,6 +91,42 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
         return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
 
     return replace(finding, remedies=_converted(finding.remedies, convert))
+
+
+def _for_permitted_pythons(finding: Finding, text: str) -> Finding:
+    """The finding with upper limits in place of releases without a wheel for the oldest Python of a project.
+
+    A project is locked for all Pythons that it permits: for an older one the tool selects an older release.
+    """
+    stated = _REQUIRES_PYTHON.search(text)
+    oldest = next((each for each in _PYTHONS if stated and permits(stated[1], each)), "")
+    pins = {
+        package
+        for remedy in finding.remedies
+        for step in remedy.steps
+        if isinstance(step, Install)
+        for package in step.packages
+        if oldest and not _has_wheel(package, oldest)
+    }
+    if not pins:
+        return finding
+    limits = {pin: pin.replace("==", "<=") for pin in pins}
+
+    def limited(step: Step) -> Step:
+        packages = step.packages if isinstance(step, Install) else ()
+        return replace(step, packages=tuple(limits.get(each, each) for each in packages)) if packages else step
+
+    fix = finding.fix
+    for pin, limit in limits.items():
+        fix = fix.replace(pin, limit)
+    return replace(finding, fix=fix, remedies=_converted(finding.remedies, limited))
+
+
+def _has_wheel(pin: str, python: str) -> bool:
+    """Whether a release, such as "torch==2.8.0", has a wheel for a Python; true if that is not known."""
+    name, _, version = pin.partition("==")
+    release = find_release(name, version) if version else None
+    return release is None or release.kind != "wheels" or release.has_wheel("", python)
 
 
 def _converted(remedies: Sequence[Remedy], convert: Callable[[Step], Step | None]) -> tuple[Remedy, ...]:

@@ -8,8 +8,15 @@ from datetime import date
 
 from support.guide_cases import FAULTS, Fault
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import either
 from envdoctor.manifests import audit_guide
+from envdoctor.manifests.checks.fitting_releases import keeping_pins
+from envdoctor.manifests.corrections import CorrectedEnvironment
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 27)
 # verl 0.4.1, the first release with the module, needs a setuptools of its time; a finding names it.
@@ -53,3 +60,26 @@ def uncured(fault: Fault) -> Iterator[str]:
 
 def test_the_command_for_each_fault_of_a_guide_cures_it() -> None:
     assert {fault.name for fault in FAULTS if any(uncured(fault))} == WITH_FURTHER_FINDING
+
+
+def test_an_alternative_that_changes_no_pin_of_the_guide_is_preferred() -> None:
+    """Another torch would need another torchvision as well."""
+    pin = ResolvedPackage("torch", "2.1.2", 1, "torch==2.1.2", pinned=True)
+    environment = CorrectedEnvironment(EnvironmentState(packages={"torch": pin}), {}, [], [])
+    newer, older = either("uv pip install 'torch>=2.6,<3'", "uv pip install transformers==4.55.4")
+    assert keeping_pins((newer, older), environment) == (older,)
+    assert keeping_pins((newer,), environment) == (newer,)
+
+
+def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -> None:
+    """No resolution of a project for Python 3.9 has torch 2.14.1, which requires 3.10: uv 0.13 stops `uv add`."""
+    commands = {}
+    for python in ("3.9", "3.10"):
+        text = f'[project]\nname = "a"\nrequires-python = ">={python}"\ndependencies = ["torch", "torchaudio"]\n'
+        result = audit_text(text, "pyproject.toml", None, NoSolver()).result
+        (finding,) = [each for each in result.findings if each.id == "RUN009"]
+        ((commands[python],),) = [remedy.commands for remedy in finding.remedies]
+    assert commands == {
+        "3.9": "uv add 'torch<=2.14.1' 'torchaudio<=2.11.0'",
+        "3.10": "uv add torch==2.14.1 torchaudio==2.11.0",
+    }
