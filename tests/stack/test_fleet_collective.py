@@ -137,10 +137,11 @@ def stop(pid: int) -> None:
 
 # Runs a rank whose matrix products take sixteen times as long: a slow processor, however busy this machine is.
 SLOW = """
-import os, runpy, sys
+import os, runpy, sys, time
 import torch
 product = torch.Tensor.__matmul__
-torch.Tensor.__matmul__ = lambda a, b: [product(a, b) for _ in range(16)][-1]
+# The wait is longer than other ranks take on a busy machine.
+torch.Tensor.__matmul__ = lambda a, b: [product(a, b), time.sleep(0.08)][0]
 sys.argv = [word for word in sys.argv[1:] if word != "-u"]
 sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
