@@ -34,6 +34,8 @@ def absent_by_tables(packages: Mapping[str, ResolvedPackage], used: Iterable[Cod
         for name, spans in _periods(each):
             if spans and spans[0].package == package.name and not any(span.can_be_in(version) for span in spans):
                 last = _last_before(version, spans)
+                if each.is_attribute and not (last or periods_of(name) or spans_of_module(name)):
+                    continue  # another module can set a name for which this one has no statement yet
                 yield AbsentImport(each, name, IndexedRelease(package.name, version, ""), last)
                 break
 

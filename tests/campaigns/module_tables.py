@@ -37,6 +37,8 @@ SKIPPED = re.compile(
 QUOTED = re.compile(r"""["'](\w+)["']""")
 EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")
 OPENNESS = ("closed", "python", "open")
+# torchaudio.backend.utils sets them with setattr before 2.2.
+SET_ELSEWHERE = {"torchaudio": ("info", "load", "save")}
 IGNORED = {"TYPE_CHECKING", "logger", "annotations"}
 MAKES_NAMES = re.compile(r"^(?!def )(?:.*\W)?(?:globals\(\)|vars\(|exec\(|setattr\()", re.MULTILINE)
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -259,11 +261,15 @@ def states_of_names(releases: Sequence[ReleaseModules], module: str) -> dict[str
     """The presence of each public name of a module, in the releases that have the module."""
     public = [each.public_names(module) if module in each.paths else NONE for each in releases]
     submodules = frozenset().union(*(each.modules for each in releases))
-    return {
+    found = {
         name: [state_of_name(each, module, name) for each in releases]
         for name in sorted(frozenset().union(*public))
         if f"{module}.{name}" not in submodules
     }
+    for name in SET_ELSEWHERE.get(module, ()):
+        first = found[name].index("present") if "present" in found.get(name, ()) else 0
+        found[name][:first] = ["present"] * first
+    return found
 
 
 def own_names(releases: Sequence[ReleaseModules], module: str) -> frozenset[str]:

@@ -10,7 +10,9 @@ from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
-from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.manifests.absent_names import absent_by_tables
+from envdoctor.resolution.index_facts import CodeImport, IndexedRelease
+from envdoctor.resolution.resolver import ResolvedPackage
 
 CHAIN = IndexedRelease("chain", "1.0", "2026-10-01")
 VERSIONS = {
@@ -124,3 +126,23 @@ def test_a_release_has_a_name_again(tmp_path: Path) -> None:
     assert "numpy==1.23.5" not in str(found.remedies)  # it has no wheel for Python 3.12
     (found,) = _audit(tmp_path, "import numpy as np\nnp.bool(np.int(1))", python="3.10")
     assert found.remedies[0].commands[0].endswith("numpy==1.23.5")
+
+
+def test_names_that_another_module_sets_are_in_older_releases() -> None:
+    """torchaudio.load and info are set by torchaudio.backend before 2.2; 2.9 removed info. torchaudio.io is newer."""
+    names = ("load", "info", "io.StreamReader")
+    uses = [CodeImport(1, "torchaudio", name, "a.py:1", is_attribute=True) for name in names]
+    absent = {}
+    for version in ("0.10.0", "2.1.0", "2.11.0"):
+        package = ResolvedPackage("torchaudio", version, 1, "torchaudio", pinned=True)
+        absent[version] = [each.name for each in absent_by_tables({"torchaudio": package}, uses)]
+    assert absent == {
+        "0.10.0": ["torchaudio.io"], "2.1.0": [], "2.11.0": ["torchaudio.info", "torchaudio.io"],
+    }  # fmt: skip
+
+
+def test_a_name_that_a_later_release_states_is_not_absent_before() -> None:
+    """A module can set it without a statement, as torchaudio did with `load`."""
+    package = ResolvedPackage("torchaudio", "2.7.1", 1, "torchaudio==2.7.1", pinned=True)
+    use = CodeImport(1, "torchaudio", "load_with_torchcodec", "a.py:1", is_attribute=True)
+    assert list(absent_by_tables({"torchaudio": package}, [use])) == []
