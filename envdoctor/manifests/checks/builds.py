@@ -32,7 +32,7 @@ _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
 _WITH_COMPILER = ("Use an image with nvcc, such as a -devel image of nvidia/cuda or pytorch/pytorch.", steps())
 _FIND_COMPILER = (
-    "Look for nvcc on the machine. Without one, install the toolkit of torch's CUDA version and set CUDA_HOME.",
+    "Check whether the machine has nvcc. If not, install the toolkit of torch's CUDA version and set CUDA_HOME.",
     steps("nvcc --version"),
 )
 _CUDA_IN_TEXT = re.compile(
