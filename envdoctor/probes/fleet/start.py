@@ -5,7 +5,7 @@ name), program, arguments, nodes, node (None: SLURM_NODEID), processes, master, 
 """
 
 # The code also runs on old versions of Python: no pathlib, no f-strings.
-# ruff: noqa: PTH118, PTH123, PTH208, UP031, RUF005
+# ruff: noqa: PTH110, PTH118, PTH123, PTH208, UP031, RUF005
 
 import os
 import shutil
@@ -16,6 +16,7 @@ import tempfile
 import time
 
 POLL_SECONDS = 0.2
+REMOVE_SECONDS = 5.0  # for processes that end and still write into the folder
 
 
 def torchrun_command(config, folder):
@@ -56,6 +57,17 @@ def kill(child):
     child.wait()
 
 
+def remove(folder):
+    """Remove the folder, whatever signal arrives meanwhile, and also when a dying process still writes into it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    end = time.monotonic() + REMOVE_SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
+    while os.path.exists(folder) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main(config):
     """Run torchrun; the exit code is torchrun's, or 124 after the deadline."""
     folder = tempfile.mkdtemp(prefix="envdoctor-fleet-")
@@ -84,7 +96,7 @@ def main(config):
         kill(child)
         sys.exit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 if __name__ == "__main__":
