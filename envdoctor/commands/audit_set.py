@@ -8,7 +8,7 @@ from datetime import date
 
 from packaging.requirements import Requirement
 
-from envdoctor.commands.audit_set_index import judge_by_index, open_packages
+from envdoctor.commands.audit_set_index import free_packages, judge_by_index
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
@@ -67,8 +67,8 @@ def check_sets(
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
         warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
         of_code = _names_of_code(guide, paths[0], machine, known) if guide and known else []
-        is_open = set(open_packages(solved)).__contains__
-        cured = [each for each in of_code if any(is_open(Requirement(pin).name) for pin in _limits([each]))]
+        is_free = free_packages(solved).__contains__
+        cured = [each for each in of_code if any(is_free(Requirement(pin).name) for pin in _limits([each]))]
         calls = [each for each in audit.findings if each.id == _OF_CALLS and each.line and each.status == "info"]
         of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()
         return SetProblems(

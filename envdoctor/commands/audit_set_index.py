@@ -39,7 +39,12 @@ def _outdated(solved: SolvedSet, index: IndexFacts) -> Iterator[tuple[IndexedRel
 
 def open_packages(solved: SolvedSet) -> list[str]:
     """The packages of a set whose version is not that of the file."""
+    named = dict.fromkeys(normalize_name(Requirement(text).name) for text in solved.corrected.requirements)
+    return [name for name in named if name in free_packages(solved)]
+
+
+def free_packages(solved: SolvedSet) -> frozenset[str]:
+    """The same with the dependencies that the file does not name."""
     corrected = solved.corrected
-    stated = {normalize_name(Requirement(text).name) for text in corrected.own or corrected.wanted if "==" in text}
-    named = dict.fromkeys(normalize_name(Requirement(text).name) for text in corrected.requirements)
-    return [name for name in named if name not in stated and name in solved.versions]
+    texts = (text for text in corrected.own or corrected.wanted if "==" in text)
+    return frozenset(solved.versions) - {normalize_name(Requirement(text).name) for text in texts}

@@ -45,6 +45,7 @@ def _periods(used: CodeImport) -> Iterator[tuple[str, Spans]]:
     full = f"{used.module}.{used.name}".strip(".")
     yield used.module, spans_of_module(used.module)
     if not used.is_attribute:
+        yield used.module, spans_of_name(used.module, "")  # all of it is gone: `pkg_resources`
         # A module that is gone can have given its name to a function: `evaluate.load`.
         yield full, spans_of_module_name(used.module, used.name) if used.name else ()
         yield full, periods_of(full)

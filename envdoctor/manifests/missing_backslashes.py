@@ -27,6 +27,7 @@ _DESCRIBES = re.compile(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
 _DESCRIPTION = re.compile(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
 _OPTION = re.compile(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
 _OVERRIDE = re.compile(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
+_SETTING = re.compile(r"\s+\+{0,2}[a-z_][\w.]*=\S")  # the same, or a variable of its own without a backslash above it
 _SCRIPT = re.compile(r"\s*[\w/.-]+\.py(?=\s|$)")
 # What no shell runs: a requirement with a version, the address of a wheel or of a repository, a long option.
 _REQUIREMENT = re.compile(
@@ -78,7 +79,7 @@ def blanks_after_backslashes(lines: Sequence[Line]) -> list[int]:
         if _BLANK_AFTER.search(text) and next_number == number + 1 and position - start < _MAX_LINES:
             command = lines[start : position + 1]
             is_open = _is_quoted(" ".join(each for _, each in command)) or is_text & {position, position + 1}
-            if not is_open and _continues(command, following):
+            if not is_open and (_continues(command, following) or _is_setting_below(command, following)):
                 found.append(position)
     return found
 
@@ -125,6 +126,12 @@ def _continues(command: Sequence[Line], following: str) -> bool:
         return bool(_LAUNCHER.match(whole))
     is_argument = _OPTION.match(argument) or _OVERRIDE.match(argument)
     return bool(is_argument) and not _DESCRIPTION.search(argument)
+
+
+def _is_setting_below(command: Sequence[Line], following: str) -> bool:
+    """Whether a line has a `name=value` of the program in the lines above it, whose last one has a backslash."""
+    first = command[0][1]
+    return bool(_PROGRAM.match(first) and _SETTING.match(following)) and _indent(following) > _indent(first)
 
 
 def _indent(text: str) -> int:

@@ -25,6 +25,7 @@ from envdoctor.manifests.imports_of_guide import (
     is_started,
 )
 from envdoctor.manifests.program_attributes import attributes_of_programs
+from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -34,7 +35,7 @@ _KNOWN = ("solved", "partial", "tables")  # with conda packages, only what a ste
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 
 
-@rule("RUN078", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=IMPORTS)
+@rule("RUN078", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=IMPORTS)
 def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterator[Problem]:
     """Code imports a name, or a command runs a module, that the wheel of the installed release does not have.
 
@@ -62,7 +63,8 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
             is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
             if state.resolution == "solved" or is_named:
                 is_of_program = bool(each.used.file)
-                yield _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
+                found = _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
+                yield if_not_seeded(context, package, found)
 
 
 def _used(context: GuideContext) -> list[CodeImport]:

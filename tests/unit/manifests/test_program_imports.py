@@ -291,6 +291,22 @@ def test_the_tables_show_what_the_release_lacks(checkout: Path) -> None:
     assert not audit_imports(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\nevaluate\n", **versions)
 
 
+@each_case(
+    "create, expected",
+    [("uv venv --python 3.11", "error"), ("uv venv --python 3.12", "error"), ("python3.11 -m venv e", "unknown")],
+)
+def test_a_program_imports_a_module_that_setuptools_removed(create: str, expected: str, checkout: Path) -> None:
+    (checkout / "project/figures.py").write_text("import pkg_resources\n")
+    pip = "uv pip" if create.startswith("uv") else "pip"
+    text = sh(create, f"{pip} install torch==2.8.0 plots setuptools", "python train.py")
+    versions = {"setuptools": "84.2.1", "plots": "1.0"}
+    found = audit_imports(checkout / "README.md", text, **versions)
+    assert [(each.id, each.status) for each in found] == [("RUN078", expected)]
+    assert found[0].message.startswith("project/figures.py:1 imports pkg_resources, which setuptools 84.2.1 does not")
+    assert "Use setuptools==81.0.0" in found[0].fix
+    assert not audit_imports(checkout / "README.md", text, **{**versions, "setuptools": "81.0.0"})
+
+
 @each_case("step, expected", [("conda install plots", 1), ("conda install plots=0.9", 0)])
 def test_conda_selects_about_the_newest_release_of_an_imported_package(
     step: str, expected: int, tmp_path: Path

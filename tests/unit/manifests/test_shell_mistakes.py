@@ -16,6 +16,8 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
     "a blank after a backslash": (("python a.py \\ ", "  --lr 1 \\  ", "  --bs 2 \\", "  --n 3"), "RUN081", [3, 4]),
     "a blank before a requirement": (("pip install a \\ ", "  torch==2.6.0"), "RUN081", [3]),
+    "blanks before settings": (("python -m a \\ ", "  b=c \\", "  d.e=1 \\ ", "  f=g"), "RUN081", [3, 5]),
+    "a blank before a variable": (("python a.py \\ ", "lr=1 bash b.sh"), "RUN081", []),
     "a blank in a text": (("python a.py --text 'a \\ ", "  --lr 1'"), "RUN081", []),
     "a blank before another command": (("python a.py \\ ", "python b.py --lr 1"), "RUN081", []),
     "a blank in a file": (("cat > a.sh <<EOF", "python a.py \\ ", "  --lr 1", "EOF"), "RUN081", []),
