@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cache
-from typing import TypeVar
+from types import GenericAlias
+from typing import TypeVar, cast
 
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import satisfies
@@ -13,12 +14,16 @@ _TABLE = "call_changes.toml"
 
 
 class CallChange(TableRow, frozen=True, kw_only=True):
-    """A function or a class whose calls differ from the release `first` on; `last` is the last release before it."""
+    """A function or a class whose calls differ from the release `first` on; `last` is the last release before it.
+
+    `change` is what makes the code work with both, or with the newer one.
+    """
 
     package: str
     names: str
     first: str
     last: str
+    change: str = ""
 
     def is_in(self, version: str) -> bool:
         """Whether a release has the change."""
@@ -68,43 +73,22 @@ class RefusedCall(CallChange, frozen=True, kw_only=True):
 
 
 R = TypeVar("R", bound=CallChange)
+_KEYS: Mapping[type[CallChange], str] = {
+    ReturnedValues: "returned",
+    PositionalArguments: "positional",
+    RemovedArguments: "removed_argument",
+    RefusedMethods: "refused_method",
+    RequiredArgument: "required_argument",
+    RefusedCall: "refused_call",
+}
+
+
+def find_change(kind: type[R], name: str) -> R | None:
+    """The change of a function or class by one of its dotted names."""
+    return _changes(kind).get(name)
 
 
 @cache
-def returned_values(name: str) -> ReturnedValues | None:
-    """The row of a function by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[ReturnedValues, ...], "returned"), name)
-
-
-@cache
-def positional_arguments(name: str) -> PositionalArguments | None:
-    """The row of a function by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[PositionalArguments, ...], "positional"), name)
-
-
-@cache
-def removed_arguments(name: str) -> RemovedArguments | None:
-    """The row of a class or function by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[RemovedArguments, ...], "removed_argument"), name)
-
-
-@cache
-def refused_methods(name: str) -> RefusedMethods | None:
-    """The row of a class by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[RefusedMethods, ...], "refused_method"), name)
-
-
-@cache
-def required_argument(name: str) -> RequiredArgument | None:
-    """The row of a function by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[RequiredArgument, ...], "required_argument"), name)
-
-
-@cache
-def refused_call(name: str) -> RefusedCall | None:
-    """The row of a function by one of its dotted names."""
-    return _row(load_table(_TABLE, tuple[RefusedCall, ...], "refused_call"), name)
-
-
-def _row(rows: Iterable[R], name: str) -> R | None:
-    return next((row for row in rows if name in row.names.split()), None)
+def _changes(kind: type[R]) -> dict[str, R]:
+    rows = load_table(_TABLE, cast("type[tuple[R, ...]]", GenericAlias(tuple, (kind, ...))), _KEYS[kind])
+    return {name: row for row in rows for name in row.names.split()}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
 from envdoctor.manifests.imports_of_guide import launches_of, named_programs
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
@@ -125,11 +126,14 @@ def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
     """The files of the checkout that programs load, as far as they can be parsed."""
     launches = (*launches_of(context), *named_programs(context))
     programs = {checkout.script(each) for each in launches if each.program.is_python}
+    is_on_service = is_space(checkout.text("README.md"))
     found = []
     for path, launch in list(checkout.files(launches).items())[:_MAX_FILES]:
         try:
             with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
                 module = ast.parse(checkout.text(path))
+            if not is_on_service:
+                module = without_hosted_branches(module)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         found.append(ProgramFile(path, module, launch, is_program=path in programs))

@@ -62,9 +62,9 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
             package = state.packages[each.release.name]
             is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
             if state.resolution == "solved" or is_named:
-                is_of_program = bool(each.used.file)
-                found = _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
-                yield if_not_seeded(context, package, found)
+                is_here = not each.used.file
+                problem = _absent(context, each, package) if is_here else _of_program(context, state, each, others)
+                yield if_not_seeded(context, package, problem)
 
 
 def _used(context: GuideContext) -> list[CodeImport]:

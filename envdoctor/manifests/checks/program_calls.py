@@ -8,14 +8,15 @@ from typing import NamedTuple, TypeVar
 
 from envdoctor.knowledge.call_changes import (
     CallChange,
-    positional_arguments,
-    refused_call,
-    refused_methods,
-    removed_arguments,
-    required_argument,
-    returned_values,
+    PositionalArguments,
+    RefusedCall,
+    RefusedMethods,
+    RemovedArguments,
+    RequiredArgument,
+    ReturnedValues,
+    find_change,
 )
-from envdoctor.knowledge.changed_names import removal_of
+from envdoctor.knowledge.changed_names import periods_of, removal_of
 from envdoctor.knowledge.dataclass_fields import compared_sources, fields_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
@@ -56,6 +57,7 @@ class _Fault(NamedTuple):
     last: str  # the last release that permits it
     source: str
     date: str
+    change: str = ""  # what makes the code work with the installed release
 
 
 @rule("RUN222", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=CALLS)
@@ -78,7 +80,8 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
         faults = {(each.place, each.fact): each for use in uses for each in _faults(use, package)}
         faults |= {(each.path, each.key): _of_field(each) for each in fields if each.span.package == package.name}
         if faults:
-            yield _problem(context, package, sorted(faults.values(), key=lambda each: _doubt(context, each.use)))
+            found = sorted(faults.values(), key=lambda each: _doubt(context, each.use))
+            yield _problem(context, package, found, uses)
 
 
 def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
@@ -91,29 +94,30 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     yield from _gone(use, package)
     name, version = use.name, package.version
 
-    def changed(row: R | None) -> R | None:
+    def changed(kind: type[R]) -> R | None:
+        row = find_change(kind, name)
         return row if row and row.package == package.name and row.is_in(version) else None
 
-    if removed := changed(removed_arguments(name)):
+    if removed := changed(RemovedArguments):
         for argument in sorted(use.arguments.keys() & set(removed.arguments.split())):
             what = f"passes {argument} to {name}"
             yield _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
-    positional = changed(positional_arguments(name))
+    positional = changed(PositionalArguments)
     if positional and use.positional > positional.accepted:
         what = f"passes {use.positional} arguments to {name} by position"
         yield _of_row(use, positional, (name, what, f"accepts {positional.accepted} by position"))
-    required = changed(required_argument(name))
+    required = changed(RequiredArgument)
     is_without = required and required.argument not in use.arguments and not use.is_open
     if required and is_without and not use.methods and use.positional < required.position:
         what = f"calls {name} without {required.argument}"
         yield _of_row(use, required, (name, what, "requires it"))
-    if (raising := changed(refused_call(name))) and not use.methods:
+    if (raising := changed(RefusedCall)) and not use.methods:
         yield _of_row(use, raising, (name, f"calls {name}", f"only raises {raising.exception} there"))
-    returned = changed(returned_values(name))
+    returned = changed(ReturnedValues)
     if returned and use.values == returned.before:
         what = f"expects {returned.before} values of {name}"
         yield _of_row(use, returned, (name, what, f"returns {returned.after}"))
-    if refused := changed(refused_methods(name)):
+    if refused := changed(RefusedMethods):
         for method in sorted(set(use.methods) & set(refused.methods.split())):
             what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"
             yield _of_row(use, refused, (method, what, "stops with NotImplementedError"))
@@ -128,7 +132,7 @@ def _of_field(field: RemovedField) -> _Fault:
 
 
 def _of_row(use: ProgramUse, row: CallChange, texts: tuple[str, str, str], place: str = "") -> _Fault:
-    return _Fault(use, place or use.place, *texts, row.last, row.source, row.date)
+    return _Fault(use, place or use.place, *texts, row.last, row.source, row.date, row.change)
 
 
 def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
@@ -168,7 +172,36 @@ def _gone(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
             yield _Fault(use, place, f"{argument}=", what, _NOT_ACCEPTED, row.last, row.source, row.date)
 
 
-def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault]) -> Problem:
+def _needs_newer(use: ProgramUse, package: str, version: str) -> bool:
+    """Whether a call has an argument that a release does not have yet: `gradio.Audio(sources=...)`."""
+    top, owner = use.name.partition(".")[0], use.name.rpartition(".")[2]
+    if DISTRIBUTIONS.get(top, top.replace("_", "-")) != package:
+        return False
+    strict = _STRICT.get(top)
+    is_strict = strict is not None and strict.fullmatch(owner) is not None
+    for name in use.arguments:
+        spans = [each for each in periods_of(f"{owner}({name})") if each.package == package]
+        spans = spans or [each for each in find_argument(top, owner, name) if is_strict and each.package == top]
+        if spans and not any(span.can_be_in(version) for span in spans):
+            return True
+    return False
+
+
+def _fix(package: str, last: str, excluding: str, changes: Sequence[str], *, is_newer: bool, is_built: bool) -> str:
+    """What cures the calls: the release that the code is written for, or a change of the code."""
+    change = " and ".join(dict.fromkeys(changes)) if all(changes) else "change the code"
+    if excluding:
+        return f"{excluding} excludes {package} {last}, for which the code is written: {change}."
+    if is_newer:
+        return f"Other calls of the programs need a release after {package} {last}: {change}."
+    if is_built and all(changes):
+        return f"{change[0].upper()}{change[1:]}."
+    return f"Use {package} {last}, for which the code is written, or {change}."
+
+
+def _problem(
+    context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault], uses: Sequence[ProgramUse]
+) -> Problem:
     first, others = faults[0], faults[1:]
     is_direct = first.use.is_direct and is_started(context, first.use.line) and not package.is_dependency
     last = min((each.last for each in faults), key=dotted_numbers)
@@ -178,7 +211,8 @@ def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index else ""
     # An older release can lack a wheel for this torch or this Python.
     is_built = package.name in COMPILED | TORCH_FAMILY
-    pin = "" if excluding or package.is_conda or is_built else f"{package.name}=={last}"
+    is_newer = any(_needs_newer(each, package.name, last) for each in uses)
+    pin = "" if excluding or package.is_conda or is_built or is_newer else f"{package.name}=={last}"
     further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
     listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")
     return Problem(
@@ -192,9 +226,9 @@ def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_
                 f"{package.name} {package.version}", f"changed after {first.last}", first.source, first.date
             ),
         ),
-        f"{excluding} excludes {package.name} {last}, for which the code is written: change the code."
-        if excluding
-        else f"Use {package.name} {last}, for which the code is written, or change the code.",
+        _fix(
+            package.name, last, excluding, [each.change for each in faults], is_newer=is_newer, is_built=is_built
+        ),
         install_step(pin) if pin else (),
         line=first.use.line or package.line,
     )

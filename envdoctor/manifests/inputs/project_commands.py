@@ -110,7 +110,7 @@ def _for_permitted_pythons(finding: Finding, text: str) -> Finding:
     }
     if not pins:
         return finding
-    limits = {pin: pin.replace("==", "<=") for pin in pins}
+    limits = {pin: f"{pin.partition('==')[0]}{_limit(pin, text)}" for pin in pins}
 
     def limited(step: Step) -> Step:
         packages = step.packages if isinstance(step, Install) else ()
@@ -120,6 +120,15 @@ def _for_permitted_pythons(finding: Finding, text: str) -> Finding:
     for pin, limit in limits.items():
         fix = fix.replace(pin, limit)
     return replace(finding, fix=fix, remedies=_converted(finding.remedies, limited))
+
+
+def _limit(pin: str, text: str) -> str:
+    """The release as an upper limit, after the lower ones of the project, which `uv add` replaces: ">=2.8,<=2.9"."""
+    name, _, version = pin.partition("==")
+    stated = re.search(rf"(?mi)[\"']{re.escape(name.partition('[')[0])}(?:\[[^\]]*\])?\s*([<>=!~][^;\"'\n]*)", text)
+    bounds = [each.strip() for each in stated[1].split(",")] if stated else []
+    lower = [each for each in bounds if re.match(r">=?|!=", each)]
+    return ",".join([*lower, f"<={version}"])
 
 
 def _has_wheel(pin: str, python: str) -> bool:

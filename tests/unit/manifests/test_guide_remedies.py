@@ -75,11 +75,12 @@ def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -
     """No resolution of a project for Python 3.9 has torch 2.14.1, which requires 3.10: uv 0.13 stops `uv add`."""
     commands = {}
     for python in ("3.9", "3.10"):
-        text = f'[project]\nname = "a"\nrequires-python = ">={python}"\ndependencies = ["torch", "torchaudio"]\n'
+        head = f'[project]\nname = "a"\nrequires-python = ">={python}"\n'
+        text = f'{head}dependencies = ["torch>=2.8.0", "torchaudio"]\n'
         result = audit_text(text, "pyproject.toml", None, NoSolver()).result
         (finding,) = [each for each in result.findings if each.id == "RUN009"]
         ((commands[python],),) = [remedy.commands for remedy in finding.remedies]
     assert commands == {
-        "3.9": "uv add 'torch<=2.14.1' 'torchaudio<=2.11.0'",
+        "3.9": "uv add 'torch>=2.8.0,<=2.14.1' 'torchaudio<=2.11.0'",  # uv add replaces the requirement
         "3.10": "uv add torch==2.14.1 torchaudio==2.11.0",
     }

@@ -40,6 +40,19 @@ CASES = {
         ARGUMENTS + "import transformers\nif transformers.__version__ < '4.46':\n"
         "    TrainingArguments(evaluation_strategy='no')", ""
     ),
+    "on a hosted service": (
+        ARGUMENTS + "import os\nSPACE = os.environ.get('SPACE_ID', '')\nIS_OURS = 'a/b' in SPACE\n"
+        "def ours():\n    TrainingArguments(evaluation_strategy='no')\ndef main():\n    if IS_OURS:\n        ours()\n"
+        "    else:\n        pass\nmain()", ""
+    ),
+    "on any other machine": (
+        ARGUMENTS + "import os\nif not os.getenv('SPACE_ID'):\n    TrainingArguments(evaluation_strategy='no')",
+        "passes evaluation_strategy",
+    ),
+    "by another variable": (
+        ARGUMENTS + "import os\nif os.getenv('SIZE'):\n    TrainingArguments(evaluation_strategy='no')",
+        "passes evaluation_strategy",
+    ),
     "in a function that runs": (
         ARGUMENTS + "def main():\n    TrainingArguments(evaluation_strategy='no')\nmain()", "train.py:3 passes"
     ),
@@ -172,6 +185,25 @@ def test_a_call_after_a_condition_is_a_warning_with_the_last_release_that_accept
     assert (error.status, warning.status) == ("error", "warning")
     assert "also no_cuda" in error.message
     assert error.fix.startswith("Use transformers 4.50.3,")
+
+
+@each_case(
+    "code, fix",
+    [
+        ("import torch\ntorch.symeig(x)", "Call torch.linalg.eigh, or torch.linalg.eigvalsh without eigenvectors."),
+        ("import torch\ntorch.stft(x)\ntorch.eig(x)", ("Pass return_complex=True and apply torch.view_as_real to the "
+         "result and call the function of the same name in torch.linalg.")),
+        (MEL + "mel_of(1, 2)", "Use librosa 0.9.2, for which the code is written, or pass the arguments by name."),
+        ("import gradio as gr\ngr.Audio(source='upload')", ("Use gradio 3.50.2, for which the code is written, or "
+         "change the code.")),
+        ("import gradio as gr\ngr.Audio(source='upload')\ngr.Audio(sources=['upload'])", ("Other calls of the "
+         "programs need a release after gradio 3.50.2: change the code.")),
+    ],
+)  # fmt: skip
+def test_the_fix_states_what_to_change(code: str, fix: str, tmp_path: Path) -> None:
+    (found,) = audit(tmp_path, code)
+    assert found.fix == fix
+    assert bool(found.remedies) is fix.startswith("Use")
 
 
 def test_conda_selects_about_the_newest_release_unless_a_step_names_one(tmp_path: Path) -> None:
