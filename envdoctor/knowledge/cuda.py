@@ -115,6 +115,12 @@ def first_toolkit(capability: MajorMinor) -> Toolkit | None:
     return next(iter(toolkits_for(capability)), None)
 
 
+def first_toolkit_of_generation(capability: MajorMinor) -> Toolkit | None:
+    """The first release with native code for the major version; None if that is the first row or earlier."""
+    row = next((row for row in toolkits() if major_minor(row.newest)[0] >= capability[0]), None)
+    return None if row == toolkits()[0] else row
+
+
 def toolkits_for(capability: MajorMinor) -> tuple[Toolkit, ...]:
     """The rows whose nvcc compiles for a compute capability, oldest release first."""
     first = FIRST_RELEASES.get(capability, (0, 0))

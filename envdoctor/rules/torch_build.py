@@ -11,7 +11,7 @@ from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
-from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver, toolkit
+from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit_of_generation, oldest_driver, toolkit
 from envdoctor.knowledge.images import ngc_image_of, ngc_images
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
@@ -38,13 +38,14 @@ CUDA_ONLY = ("xformers", "flash-attn")  # of no use without a GPU
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
-@rule("TORCH001", kind="environment", severity="error", cause="gpu-arch-not-in-build")
+@rule("TORCH001", kind="environment", severity=("error", "warning"), cause="gpu-arch-not-in-build")
 def torch_has_no_code_for_a_newer_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The installed torch has no code for a GPU that is newer than the build.
 
     torch prints "sm_120 is not compatible with the current PyTorch installation", and the first kernel fails with "no
     kernel image is available for execution on the device". Native code runs on later chips of the same major version
-    (`sm_86` on 8.9), but not on the next one. On a machine with different GPU models each one is checked.
+    (`sm_86` on 8.9), but not on the next one. On a machine with different GPU models each one is checked. A
+    release that no table has is judged by its CUDA version: nvcc has no code for later generations of GPUs.
 
     Fix: install a build for a newer CUDA version that the driver supports; the finding names one.
 
@@ -232,8 +233,7 @@ def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tupl
 def runs_on_torch(machine: Machine, stack: Stack, gpu: Gpu) -> bool | None:
     """Whether torch has code for a GPU; None if its code or the GPU's capability is unknown."""
     native, ptx, _ = code_of_torch(machine, stack)
-    capability = capability_of(gpu)
-    if not native or not capability:
+    if not native or not (capability := capability_of(gpu)):
         return None
     return runs_native(native, capability) or runs_as_ptx(ptx, capability)
 
@@ -248,12 +248,13 @@ def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Probl
     native, ptx, source = code_of_torch(machine, stack)
     rows = () if native else _possible_builds(machine, stack)
     for gpu in _visible(machine):
-        capability = capability_of(gpu)
-        if not capability:
+        if not (capability := capability_of(gpu)):
             continue
         if rows and capability not in TEGRA and all(not covers(row, [capability]) for row in rows):
             native, ptx, source = rows[-1].architectures, rows[-1].ptx, f"table of PyTorch builds: {rows[-1].source}"
         elif rows or not native:
+            if newer and not rows:
+                yield from _too_old_compiler(machine, stack, gpu, capability)
             continue
         if runs_native(native, capability) or runs_as_ptx(ptx, capability):
             continue
@@ -299,13 +300,30 @@ def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
     return [row for row in rows if line in (None, major_minor(row.torch))] if line or cuda else []
 
 
+def _too_old_compiler(machine: Machine, stack: Stack, gpu: Gpu, capability: Capability) -> Iterator[Problem]:
+    """Report a build of an unknown release by its CUDA version, whose nvcc has no code for this GPU's generation."""
+    cuda, first = parse_major_minor(torch_cuda(stack)), first_toolkit_of_generation(capability)
+    if not cuda or not first or cuda >= major_minor(first.cuda) or ".nv" in torch_version(stack):  # .nv: TORCH011
+        return
+    advice = best_torch(machine, stack)
+    yield Problem(
+        "warning" if re.search(r"\d(a0|\.dev|\+git)", torch_version(stack)) else "error",  # these may have PTX
+        f"{torch_label(stack)} is built with CUDA {torch_cuda(stack)}, which has no native code for "
+        f"{gpu_label(gpu)}; CUDA {first.cuda} is the first that does",
+        (_capability(gpu), Evidence("torch.cuda", torch_cuda(stack), stack.torch.source)),
+        f"Install {advice or 'a torch for a newer CUDA version'}.",
+        steps(*advice.steps) if advice else (),
+    )
+
+
+def _capability(gpu: Gpu) -> Evidence:
+    return evidence(f"gpus.{gpu.index}.compute_capability", gpu.compute_capability)
+
+
 def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tuple[str, ...], str]) -> Problem:
     native, source = code
     advice = best_torch(machine, stack)
-    shown = (
-        evidence(f"gpus.{gpu.index}.compute_capability", gpu.compute_capability),
-        Evidence("torch.architectures", " ".join(native), source),
-    )
+    shown = (_capability(gpu), Evidence("torch.architectures", " ".join(native), source))
     name = torch_label(stack) + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
     message = f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}"
     others = "all GPUs" if len(gpus_of(machine)) > 1 else "this GPU"

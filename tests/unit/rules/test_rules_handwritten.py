@@ -20,6 +20,8 @@ def problem_causes(text: str) -> dict[str, str]:
     [
         ("GPU: RTX 5070 Ti\nPyTorch: 2.4.1\nOS: Windows 11\n", "TORCH001", "gpu-arch-not-in-build"),
         ("GPU: RTX 5090\nPyTorch: 2.7.0.dev20250310+cu124\n", "TORCH001", "gpu-arch-not-in-build"),
+        ("GPU: RTX 3090\nPyTorch: 1.7.1+cu101\n", "TORCH001", "gpu-arch-not-in-build"),  # older than the table
+        ("GPU: RTX 3060\nPyTorch: 1.0.0.dev20190401+cu90\n", "TORCH001", "gpu-arch-not-in-build"),
         ("GPU: Tesla P40\nPyTorch build: cu128\n", "TORCH002", "gpu-arch-dropped"),
         ("GPU: GTX 1080\nPyTorch: nightly, cu111\narch list: sm_50 sm_70 sm_80\n", "TORCH002", "gpu-arch-dropped"),
         ("OS: Debian 13\nPython: 3.13\nvllm: 0.9.2\n", "PY003", "python-unsupported"),
@@ -51,6 +53,9 @@ def test_problem_of_a_handwritten_list(text: str, rule: str, cause: str) -> None
     [
         "GPU: RTX 5090\nPyTorch: 2.7.1\nCUDA: 12.8\nvLLM: 0.10.1.1\nPython: 3.12\nOS: Ubuntu 24.04 (WSL2)\n",
         "GPU: RTX 5080\nPyTorch: 2.8.0.dev20250501+cu128\n",
+        "GPU: RTX 3090\nPyTorch: 1.7.1+cu110\n",
+        "GPU: GTX 1080\nPyTorch: 1.4.0+cu92\n",
+        "GPU: Tesla V100\nPyTorch: 1.4.0+cu101\n",
         "GPU: Tesla P40\nPyTorch: 2.8.0\n",  # its CUDA 12.6 build has the code
         "GPU: 2x A100-SXM4-80GB\nPyTorch: 2.7.1\nCUDA: 12.6\nDriver: 560.35.05\nPython: 3.10.12\n",
         "Device: Jetson AGX Orin 64GB\ntorch: 2.5.0\nOS: Ubuntu 22.04\n",
