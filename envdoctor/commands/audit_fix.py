@@ -37,6 +37,7 @@ from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, requirement_lines, solve_set
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import MISSING, missing_packages, with_packages
+from envdoctor.manifests.dropped_packages import dropped_lines
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.stated_cuda import StatedCuda
@@ -359,7 +360,7 @@ def requirements_text(solved: SolvedSet) -> str:
         f"# {solved.note}" if solved.note else "",
         f"# inside {corrected.image}, whose packages remain" if corrected.image and corrected.contained else "",
         f"# uv pip install {options} -r THIS_FILE" if options else "",
-        *(f"# not included: {dropped.name}: {dropped.reason}" for dropped in corrected.dropped),
+        *(f"# not included: {line}" for line in dropped_lines(corrected.dropped)),
         *requirement_lines(solved),
         *(f"{pin}  # {_remark_on_build(pin)}" for pin in solved.built),
         f"# dependencies, of {solved.day} as well" if solved.dependencies else "",

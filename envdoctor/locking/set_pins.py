@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from packaging.requirements import Requirement
 
-from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, NO_WHEEL
 
 
 def limit_of_pin(pin: str, versions: Mapping[str, str]) -> str:
@@ -37,11 +38,9 @@ def way_to_build(pin: str, corrected: CorrectedSet) -> str:
     """What installs a package that has only a source archive on the index."""
     name = pin.partition("==")[0]
     if command := corrected.from_pages.get(name, ""):
-        return f"the index has no wheel: keep `{command}` after these requirements"
-    command = shell_command("uv pip install --no-build-isolation {}", pin)
-    commands = f"`uv pip install pip setuptools wheel` and `{command}`"
-    needs = f"; {needs}" if (needs := needs_of_build(name)) else ""
-    return f"the index has only a source archive: build it after these requirements with {commands}{needs}"
+        return NO_WHEEL.format(command)
+    needs = needs_of_build(name)
+    return BUILT_FROM_SOURCE.format(shlex.quote(pin)) + (f"; {needs}" if needs else "")
 
 
 def backend_of(corrected: CorrectedSet) -> str:

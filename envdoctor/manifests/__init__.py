@@ -36,11 +36,11 @@ from envdoctor.manifests.checks.certainty import confirmed, depends_on_python
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import (
     CorrectedSet,
-    DroppedPackage,
     corrected_sets,
     environment_rank,
     main_environment,
 )
+from envdoctor.manifests.dropped_packages import DroppedPackage
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import GuideTrace

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, is_older_than_table, published_releases, usable_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
+from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, NOT_FROM_INDEX, WITHOUT_NEED, DroppedPackage
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.page_builds import (
-    BEFORE_WITH_CONDA,
     CONDA_ONLY,
-    WITHOUT_NEED,
     builds_of_pages,
     commands_with_pages,
+    installs_of_addresses,
     packages_of_conda,
     packages_of_unknown_version,
     releases_without_a_wheel,
@@ -48,13 +49,6 @@ _REPLACEMENTS = {
 }
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
 _UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
-
-
-class DroppedPackage(Record, frozen=True):
-    """A package of the guide that is not among the corrected requirements."""
-
-    name: str
-    reason: str
 
 
 class CorrectedSet(Record, frozen=True, kw_only=True):
@@ -125,7 +119,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         return CorrectedSet(architecture=context.platform, glibc="2.28")
     environment = with_tested_versions(context, environment)
     cuda = cuda_build(context, _image_torch(environment) or _own_torch(environment))
-    pins, dropped = _corrected_pins(environment, context.platform, cuda)
+    commands = installs_of_addresses(context, environment.state)
+    pins, dropped = _corrected_pins(environment, context.platform, cuda, commands)
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     of_pages = builds_of_pages(context, environment.state)
     pins = [pin for pin in pins if _name_of(pin) not in of_pages]
@@ -265,9 +260,9 @@ def _own_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
 
 
 def _corrected_pins(
-    environment: CorrectedEnvironment, platform: str, cuda: str
+    environment: CorrectedEnvironment, platform: str, cuda: str, commands: Mapping[str, str]
 ) -> tuple[list[PinnedRequirement], list[DroppedPackage]]:
-    """Exact requirements, and the packages of the guide that are not among them."""
+    """Exact requirements, and the packages of the guide that are not among them; `commands` install those."""
     changes = {change.package.name: change for change in environment.all_pins if change.version}
     image = {name for name, package in environment.state.requested.items() if package.origin == IMAGE_ORIGIN}
     kept = set(TORCH_FAMILY) | image if image else image
@@ -282,7 +277,7 @@ def _corrected_pins(
         if name in kept or name not in named or name in _INSTALLERS:
             continue
         requested = environment.state.requested.get(name)
-        spec, reason = _requirement_text(name, package)
+        spec, reason = _requirement_text(name, package, commands.get(name, ""))
         if package is None and not reason and requested and not requested.wheel:
             spec = _normalized(f"{name}{_possible_specifier(name, requested.specifier)}")  # the solver decides
         if reason:
@@ -314,7 +309,7 @@ def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
     return max(context.environments, key=environment_rank, default=None)
 
 
-def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, str]:
+def _requirement_text(name: str, package: ResolvedPackage | None, command: str) -> tuple[str, str]:
     """The requirement for a package (empty to omit it), and the reason for which the package itself is omitted."""
     replacement, reason = _REPLACEMENTS.get(name, (name, ""))
     if reason and not (name == "apex" and package and package.origin != "PyPI"):
@@ -323,7 +318,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
         return "", WITHOUT_NEED if name in CONDA_ONLY else BEFORE_WITH_CONDA.format(package.reason)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package and (package.origin in (URL_ORIGIN, LOCAL_FOLDER) or (is_valid and not package.version)):
-        return "", f"not from an index: keep `{package.reason}` after these requirements"
+        return "", NOT_FROM_INDEX.format(command or shell_command("uv pip install {}", package.reason))
     if package is None or not is_valid:
         return "", "" if is_valid else "its name is not valid"
     version = public_part(package.version)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import is_known
@@ -18,8 +20,6 @@ CONDA_ONLY = frozenset({
     "pytorch-cuda", "cudatoolkit", "cuda-toolkit", "cuda-nvcc", "cuda", "cuda-version", "cpuonly", "cudnn", "gcc",
     "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
 })  # fmt: skip
-WITHOUT_NEED = "a package of conda, which wheels do not need"
-BEFORE_WITH_CONDA = "a package of conda: install `{}` with conda before these requirements"
 _NOT_PACKAGES = frozenset({"pip", "uv", "python"})
 
 
@@ -39,7 +39,25 @@ def commands_with_pages(context: GuideContext, state: EnvironmentState) -> dict[
             option = "--extra-index-url" if page in install.action.extra_indexes else "--find-links"
             for each in install.action.requirements:
                 own = shell_command("uv pip install {} {} {}", each.text, option, redact_variable("", page))
-                found[each.name] = own if " -r " in install.action.command else install.action.command or own
+                command = install.action.command  # `pip` alone is the section of an environment file
+                found[each.name] = command if " install " in command and " -r " not in command else own
+    return found
+
+
+def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
+    """The packages of addresses and folders, each with the command that installs it into a finished environment."""
+    built = {
+        each.requirement.name for each in built_repositories(context)
+        if each.row.lacks_modules(each.release) and not (each.row.has_pyproject and each.row.requires_torch)
+    }  # fmt: skip
+    found: dict[str, str] = {}
+    for action in (install.action for install in _steps_of(context, state)):
+        for each in (each for each in action.requirements if each.url and each.name):
+            address = each.text if each.url in each.text else f"{each.name} @ {each.url}"
+            isolation = ("--no-build-isolation",) if each.name in built else ()
+            own = shell_command("uv pip install {} {}", isolation, redact_variable("", address))
+            is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
+            found[each.name] = action.command if is_own and " " in action.command else own
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from envdoctor.commands.audit import AuditsResult
 from envdoctor.commands.audit_file import AuditResult
 from envdoctor.commands.audit_fix import FixedSet
+from envdoctor.manifests.dropped_packages import dropped_lines
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.text import Part, Text, count, indent
 
@@ -68,7 +69,7 @@ def _render_set(solved: FixedSet) -> list[Part]:
     verdict = f"solved by uv for {solved.target} ({solved.packages} packages)"
     parts: list[Part] = [Text(f"\n{title}Requirements {verdict}", style="title")]
     parts += [indent(Text(requirement)) for requirement in solved.requirements]
-    parts += [indent(Text(f"without {each.name}: {each.reason}")) for each in solved.dropped]
+    parts += [indent(Text(f"without {line}")) for line in dropped_lines(solved.dropped)]
     if solved.image:
         parts.append(indent(Text(f"The packages of {solved.image} remain.")))
     return [*parts, indent(Text.assemble(("! ", "warning"), solved.note))] if solved.note else parts

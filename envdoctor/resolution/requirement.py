@@ -14,6 +14,7 @@ _REQUIREMENT = re.compile(
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
 _NAMED_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*(?:git\+|file:)")
+_NAME_OF_ARCHIVE = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\[\]]*\])?\s*@\s*https?://")
 _REFERENCE = re.compile(r"@([^/@#]+)(?:#.*)?$")
 _RELEASE_TAG = re.compile(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
 _MAIN = frozenset({"main", "master", "head"})
@@ -124,9 +125,9 @@ def _parse_url(text: str, line: int) -> InstallRequirement:
         version = tags.partition("-")[0]
         specifier = f"=={version}" if tags.count("-") >= 3 else ""
         return InstallRequirement(_url_name(name), specifier, (), text, text, line)
-    egg = _EGG.search(text)
+    named = _NAME_OF_ARCHIVE.match(text) or _EGG.search(text)
     tail = text.partition("#")[0].rstrip("/").rpartition("/")[2]
-    name = egg[1] if egg else re.sub(r"(\.git)?(@.*)?$", "", tail.removesuffix(".tar.gz").removesuffix(".zip"))
+    name = named[1] if named else re.sub(r"(\.git)?(@.*)?$", "", tail.removesuffix(".tar.gz").removesuffix(".zip"))
     name = name.partition("[")[0]
     return InstallRequirement(_url_name(name), "", (), text, text, line)
 

@@ -17,6 +17,13 @@ from envdoctor.locking.solve_set import SetProblems, SolvedSet
 from envdoctor.locking.solved_profile import with_cuda, with_requirements
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages, with_releases
+from envdoctor.manifests.dropped_packages import (
+    BEFORE_WITH_CONDA,
+    BUILT_FROM_SOURCE,
+    NOT_FROM_INDEX,
+    WITHOUT_NEED,
+    dropped_lines,
+)
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.inputs.recognition import read_input
@@ -119,14 +126,57 @@ def test_what_only_conda_installs_is_named() -> None:
     steps = ("conda install pytorch==2.0.1 -c pytorch", "conda install -c iopath iopath", "pip install einops")
     main = audit_guide(sh(*steps), name="guide.md").main
     reasons = {each.name: each.reason for each in main.dropped}
-    assert reasons["iopath"].startswith("a package of conda: install `iopath` with conda")
+    assert reasons["iopath"].startswith("from conda: install `iopath` with conda")
     assert not {"torch", "pytorch", "einops"} & {each.name for each in main.dropped}
 
 
 def test_a_folder_stays_with_its_command() -> None:
     main = audit_guide(sh("pip install torch==2.1.0", "python setup.py develop"), name="guide.md").main
     assert not [each for each in main.dropped if each.reason == "its name is not valid"]
-    assert [each.reason for each in main.dropped] == ["not from an index: keep `.` after these requirements"]
+    assert [each.reason for each in main.dropped] == [NOT_FROM_INDEX.format("python setup.py develop")]
+
+
+OPENFOLD = "git+https://github.com/aqlaboratory/openfold.git@4b41059"
+ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
+
+
+@each_case(
+    "requirement, command",
+    [
+        (f"openfold @ {OPENFOLD}", f"uv pip install --no-build-isolation 'openfold @ {OPENFOLD}'"),  # imports torch
+        ("git+https://github.com/NVIDIA/dllogger.git", "uv pip install git+https://github.com/NVIDIA/dllogger.git"),
+        (f"robosuite @ {ARCHIVE}", f"uv pip install 'robosuite @ {ARCHIVE}'"),
+    ],
+)
+def test_a_package_of_an_address_gets_the_command_that_installs_it(requirement: str, command: str) -> None:
+    main = audit_guide(sh("pip install torch==2.1.0", f"pip install '{requirement}'"), name="guide.md").main
+    ((name, reason),) = [(each.name, each.reason) for each in main.dropped]
+    assert reason == NOT_FROM_INDEX.format(command)
+    assert name in ("openfold", "dllogger", "robosuite")
+
+
+def test_a_source_of_uv_is_part_of_the_command() -> None:
+    wheel = "https://data.pyg.org/whl/torch_sparse-0.6.18-cp310-cp310-linux_x86_64.whl"
+    text = '[project]\nname = "a"\ndependencies = ["torch==2.1.0", "torch_sparse"]\n[tool.uv.sources]\n'
+    document = read_input(f'{text}torch_sparse = {{ url = "{wheel}" }}\n', "pyproject.toml", Files(None, "x86_64"))
+    main = audit_paths(document.paths[0], document.paths, None).main
+    assert [each.reason for each in main.dropped] == [
+        NOT_FROM_INDEX.format(f"uv pip install 'torch-sparse @ {wheel}'")
+    ]
+
+
+def test_packages_that_one_command_installs_have_one_line() -> None:
+    dropped = [
+        DroppedPackage("zarr", BEFORE_WITH_CONDA.format("zarr=2.16")),
+        DroppedPackage("cuda", WITHOUT_NEED),
+        DroppedPackage("gym", BEFORE_WITH_CONDA.format("gym=0.21")),
+        DroppedPackage("av", BUILT_FROM_SOURCE.format("av==11.0.0") + "; first install FFmpeg"),
+    ]
+    assert list(dropped_lines(dropped)) == [
+        f"zarr, gym: {BEFORE_WITH_CONDA.format('zarr=2.16 gym=0.21')}",
+        f"cuda: {WITHOUT_NEED}",
+        f"av: {BUILT_FROM_SOURCE.format('av==11.0.0')}; first install FFmpeg",
+    ]
 
 
 # Findings on imports, and the packages that a set gets.

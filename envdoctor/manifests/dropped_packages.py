@@ -1,0 +1,48 @@
+"""Packages of a guide that a set of requirements does not have, with what installs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from envdoctor.core.record import Record
+
+WITHOUT_NEED = "a package of conda, which wheels do not need"
+BEFORE_WITH_CONDA = "from conda: install `{}` with conda before these requirements"
+NOT_FROM_INDEX = "not from an index: install it after these requirements with `{}`"
+NO_WHEEL = "the index has no wheel: install it after these requirements with `{}`"
+BUILT_FROM_SOURCE = (
+    "only a source archive on the index: build after these requirements with `uv pip install pip setuptools wheel` "
+    "and `uv pip install --no-build-isolation {}`"
+)
+_JOINED = (BEFORE_WITH_CONDA, BUILT_FROM_SOURCE)  # one command takes several packages
+
+
+class DroppedPackage(Record, frozen=True):
+    """A package of the guide that is not among the corrected requirements."""
+
+    name: str
+    reason: str
+
+
+def dropped_lines(dropped: Iterable[DroppedPackage]) -> Iterator[str]:
+    """A line for each package with its reason, and one for all packages that one command installs."""
+    joined: dict[str, tuple[list[str], list[str]]] = {}
+    others: list[str] = []
+    for each in dropped:
+        template = next((text for text in _JOINED if _argument(each.reason, text)), "")
+        if template:
+            names, arguments = joined.setdefault(template, ([], []))
+            names.append(each.name)
+            arguments.append(_argument(each.reason, template))
+        else:
+            others.append(f"{each.name}: {each.reason}")
+    for template, (names, arguments) in joined.items():
+        yield f"{', '.join(names)}: {template.format(' '.join(arguments))}"
+    yield from others
+
+
+def _argument(reason: str, template: str) -> str:
+    """The argument of a command in a reason; empty if it is another reason."""
+    start, _, end = template.partition("{}")
+    found = reason.removeprefix(start).removesuffix(end)
+    return found if reason == template.replace("{}", found) and "`" not in found else ""
