@@ -34,8 +34,10 @@ _INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of 
 _TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
 _OTHER = re.compile(
     r"(?:^|/)(?:tests?|testing|docs?|benchmarks?|examples?|notebooks?|vendor|third_party|thirdparty|contrib|legacy)/"
-    r"|(?:^|/)(?:setup|conftest|test_\w+|\w+_test|__main__)\.py$"
+    r"|(?:^|/)(?:papers?|deprecated|archived?)/|(?:^|/)(?:setup|conftest|test_\w+|\w+_test|__main__)\.py$"
 )
+# Files that state the packages of an environment of their own.
+_ENVIRONMENT = re.compile(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 
 
@@ -62,10 +64,11 @@ class ReachedImport(NamedTuple):
 
 
 class Checkout:
-    """The files of a checkout. `root` is the top directory of the repository."""
+    """The files of a checkout: `root` is the top directory of the repository, `folder` that of the audited file."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root = root
+        self.folder = folder or root
 
     @property
     def is_clone(self) -> bool:
@@ -124,11 +127,23 @@ class Checkout:
 
     @cached_property
     def programs(self) -> tuple[Launch, ...]:
-        """The Python files that are programs, without tests and examples, as launches without a command."""
+        """The Python files that are programs of the audited file, as launches without a command.
+
+        Tests and examples are not, nor are those below a folder with an environment of its own.
+        """
         found = [path for path in sorted(self.paths) if path.endswith(".py") and not _OTHER.search(path)]
+        others = tuple(f"{folder}/" for folder in self._other_environments)
+        found = [path for path in found if not path.startswith(others)]
         texts = ((path, self.text(path)) for path in found[:MAX_PROGRAMS])
         programs = [path for path, text in texts if "__main__" in text]
         return tuple(Launch(0, path, Program(script=path), (self.root,)) for path in programs)
+
+    @cached_property
+    def _other_environments(self) -> frozenset[str]:
+        """The folders whose files state the packages of another environment than that of the audited file."""
+        own = self.relative(self.folder)
+        found = {path.rpartition("/")[0] for path in self.paths if _ENVIRONMENT.fullmatch(path.rpartition("/")[2])}
+        return frozenset(each for each in found if each and not f"{own}/".startswith(f"{each}/"))
 
     def reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
         """The imports of other projects' modules that programs reach, each once."""
@@ -276,4 +291,4 @@ def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # n
 
 def checkout_of(files: Files) -> Checkout | None:
     """The checkout that contains the folder of an input; None without one, as on standard input."""
-    return Checkout(repository_of(files.folder).absolute()) if files.folder else None
+    return Checkout(repository_of(files.folder).absolute(), files.folder.absolute()) if files.folder else None

@@ -291,6 +291,22 @@ def test_the_tables_show_what_the_release_lacks(checkout: Path) -> None:
     assert not audit_imports(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\nevaluate\n", **versions)
 
 
+@each_case("program, expected", [
+    ("models/run.py", 1), ("old/run.py", 0), ("old/parts/run.py", 0), ("paper/run.py", 0), ("train/run.py", 1),
+])  # fmt: skip
+def test_programs_below_another_environment_are_not_those_of_a_manifest(
+    program: str, expected: int, checkout: Path
+) -> None:
+    for name in ("models", "old/parts", "paper", "train"):
+        shutil.rmtree(checkout / name, ignore_errors=True)
+        (checkout / name).mkdir(parents=True)
+    (checkout / "old/requirements.txt").write_text("chain==0.1\n")
+    (checkout / program).write_text("from chain import old_parts\n__main__ = old_parts\n")
+    text = "torch==2.8.0\nchain\nplots\n"
+    found = audit_imports(checkout / "train/requirements.txt", text, chain="1.0", plots="1.0")
+    assert [each.id for each in found] == ["RUN078"] * expected
+
+
 @each_case(
     "create, expected",
     [("uv venv --python 3.11", "error"), ("uv venv --python 3.12", "error"), ("python3.11 -m venv e", "unknown")],
