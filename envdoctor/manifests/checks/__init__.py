@@ -35,6 +35,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     machine,
     missing_packages,
     names,
+    newer_pythons,
     other_python,
     own_setups,
     pinned_requirements,

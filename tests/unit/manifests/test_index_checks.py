@@ -57,6 +57,9 @@ def test_the_python_of_the_text_is_below_that_of_the_newest_release() -> None:
     assert findings(text.format("3.10", ""), solver, "RUN016") == []  # one of several, perhaps
     assert findings(text.format(">= 3.10", "==0.16.1"), solver, "RUN016") == []
     assert findings(text.format(">= 3.10", " numpy"), solver, "RUN016") == []  # not the subject alone
+    later = "\n".join([sh("pip install torch", title=""), text.format(">= 3.10", "")])
+    assert findings(later, solver, "RUN016") == []  # an optional package of another guide
+    assert findings(later.replace("Install Meg", "# Meg"), solver, "RUN016")
     other = text.replace("Megatron", "Another")
     assert findings(other.format(">= 3.10", ""), solver, "RUN016") == []
 
