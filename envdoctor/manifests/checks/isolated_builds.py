@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import date, timedelta
 
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
+from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import is_bare_image
+from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
@@ -27,6 +30,8 @@ _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re
 # Source archives without a pyproject.toml, read on 2026-11-26: flash-attn 1.0.9 to 2.8.3.post2, causal-conv1d 1.1.1
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
+
+_OLD = timedelta(days=730)  # the newest torch is another generation
 
 
 @rule(
@@ -74,11 +79,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
                 guide_evidence(context, requirement.name, install.action.command, line),
                 table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
             ),
-            "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
-            steps(
-                _install_tools(context, install, "packaging", "psutil", "ninja"),
-                shell_command("uv pip install {} --no-build-isolation", requirement.text),
-            ),
+            *_ways_to_build(context, install, requirement.text, f"{requirement.name}=={release}"),
             line=line,
             proven=() if is_isolated is None else ("isolation",),
         )
@@ -136,6 +137,38 @@ def _install_tools(context: GuideContext, install: InstallStep, *others: str) ->
     named = {each.name for step in context.trace.installs for each in step.action.requirements}
     torch = [] if _has_torch(install.before) or named & {"torch", "pytorch"} else ["torch"]
     return shell_command("uv pip install {}", [*torch, BUILD_PINS["setuptools"], "wheel", *others])
+
+
+def _ways_to_build(
+    context: GuideContext, install: InstallStep, requirement: str, pin: str
+) -> tuple[str, tuple[Remedy, ...]]:
+    """The words and the commands of a build without isolation, of an old release with the torch of its time."""
+    tools = _install_tools(context, install, "packaging", "psutil", "ninja")
+    build = shell_command("uv pip install {} --no-build-isolation", requirement)
+    torch = _torch_of_time(pin) if " torch " in tools else None
+    if torch is None:
+        fix = "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
+        return fix, steps(tools, build)
+    cuda = cuda_on_pypi(torch.version, context.platform)
+    built_for = f" (CUDA {cuda}, as the toolkit has to be)" if cuda else ""
+    fix = (
+        f"Install torch {torch.version} of the time of {pin.replace('==', ' ')}{built_for}, setuptools, wheel, "
+        "packaging, psutil and ninja first, then add --no-build-isolation."
+    )
+    python = install.before.python or context.trace.python
+    if python and not torch.has_wheel(context.platform, python):
+        return f"{fix} It needs another Python: torch {torch.version} has no wheel for {python}.", ()
+    return fix, steps(tools.replace(" torch ", f" torch=={torch.version} "), build)
+
+
+def _torch_of_time(pin: str) -> PublishedRelease | None:
+    """The newest torch at the time of an old release, for which it was written; None for newer releases."""
+    name, _, version = pin.partition("==")
+    release = find_release(name, version) if version else None
+    newest, *older = releases_in_range("torch", "")
+    if release is None or date.fromisoformat(newest.date) - date.fromisoformat(release.date) < _OLD:
+        return None
+    return next((each for each in older if each.date <= release.date), None)
 
 
 def _is_without_pyproject(name: str, version: str) -> bool:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from support.guide_cases import FAULTS, Fault
+from support.cases import each_case
+from support.guide_cases import FAULTS, Fault, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -84,3 +85,20 @@ def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -
         "3.9": "uv add 'torch>=2.8.0,<=2.14.1' 'torchaudio<=2.11.0'",  # uv add replaces the requirement
         "3.10": "uv add torch==2.14.1 torchaudio==2.11.0",
     }
+
+
+@each_case(
+    "python, flash, command",
+    [
+        ("3.10", "1.0.4", "uv pip install torch==2.0.0 'setuptools>=70,<82' wheel packaging psutil ninja"),
+        ("3.12", "1.0.4", ""),  # torch 2.0.0 has no wheel for it
+        ("3.12", "2.8.3", "uv pip install torch 'setuptools>=70,<82' wheel packaging psutil ninja"),
+    ],
+)
+def test_an_old_release_is_built_with_the_torch_of_its_time(python: str, flash: str, command: str) -> None:
+    text = sh(f"uv venv --python {python}", f"uv pip install flash-attn=={flash}")
+    result = audit_text(text, "README.md", None, NoSolver()).result
+    (finding,) = [each for each in result.findings if each.id == "RUN040"]
+    assert [remedy.commands[0] for remedy in finding.remedies] == ([command] if command else [])
+    assert ("torch 2.0.0 of the time of flash-attn 1.0.4 (CUDA 11.7" in finding.fix) is (flash == "1.0.4")
+    assert ("torch 2.0.0 has no wheel for 3.12" in finding.fix) is (not command)
