@@ -30,6 +30,7 @@ from envdoctor.manifests.checks.fitting_releases import (
     pinned_requirer,
     requirer_that_excludes,
 )
+from envdoctor.manifests.checks.optional_uses import if_option_is_taken
 from envdoctor.manifests.checks.unlisted_releases import PYPI, is_on_index, newer_release, older_releases
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -178,6 +179,7 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
         for (_, is_known), substitutions in by_package.items():
             problem = incompatible_release(context, environment, substitutions)
             problem = if_not_seeded(context, substitutions[0].package, problem)
+            problem = if_option_is_taken(context, [each.violation.rule.id for each in substitutions], problem)
             sources = unread_repositories(context, environment.state) if _is_too_old(substitutions) else ()
             if sources:
                 problem = _not_certain(problem, f"{list_sources(sources)} was not read and can require a newer one")
@@ -335,7 +337,7 @@ def _rule_evidence(violation: Violation) -> Evidence:
 @rule(
     "RUN004",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "info"),
     cause="dependency-pin-violated",
     url=SPECIFIERS,
     needs=("release", "python"),
@@ -358,7 +360,7 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 continue  # a step fails, so that the versions of other packages are not known
             last = max(involved, key=lambda package: package.line, default=package)
             pin = f"{package.name}=={substitution.version}" if substitution.version else ""
-            yield Problem(
+            yield if_option_is_taken(context, [violation.rule.id], Problem(
                 problem.status,
                 problem.message,
                 (
@@ -370,4 +372,4 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 line=line_of(context, last.line, last.reason),
                 cause=violation.problem.cause or violation.rule.cause,
                 url=violation.rule.url,
-            )
+            ))  # fmt: skip

@@ -11,7 +11,7 @@ from support.guide_cases import sh
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.resolution.index_facts import IndexedRelease
-from envdoctor.resolution.step import StepProblem, StepSolution
+from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
 
 VERSIONS = {
     "torch": "2.8.0", "transformers": "4.51.3", "trl": "0.16.0", "librosa": "0.10.0", "flash-attn": "2.8.3",
@@ -254,3 +254,35 @@ def test_the_names_and_calls_of_a_package_lead_to_one_release(python: str, tmp_p
         assert all(("tokenizers 0.12.1 has no wheel" in each.fix) is not has_wheels for each in found)
         commands = {command for each in found for remedy in each.remedies for command in remedy.commands}
         assert commands == ({"uv pip install transformers==4.45.2"} if has_wheels or not python else set())
+
+
+@each_case(
+    "code, status",
+    [
+        ("AutoModel.from_pretrained('a', load_in_8bit=True)", "error"),
+        ("optimizer = bnb.optim.AdamW8bit(model.parameters())", "info"),
+    ],
+)
+def test_a_release_for_quantized_models_without_one(code: str, status: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / "train.py").write_text(f"import bitsandbytes as bnb\n{code}\n")
+    text = sh("pip install torch==2.8.0 transformers==5.5.4 bitsandbytes==0.43.0", "python train.py")
+    result = audit_text(text, str(tmp_path / "README.md"), None, NoSolver()).result
+    assert [each.status for each in result.findings if "for quantized models" in each.message] == [status]
+
+
+@each_case(
+    "code, status",
+    [
+        ("GRPOConfig(use_vllm=True)", "warning"),
+        ("GRPOConfig(use_vllm=flag)", "warning"),
+        ("use_vllm = False\nGRPOConfig(use_vllm=use_vllm)", "info"),
+        ("use_vllm = False\nparser.add_argument('--use_vllm', action='store_true')", "warning"),
+    ],
+)
+def test_a_vllm_for_trl_that_the_programs_do_not_use(code: str, status: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / "train.py").write_text(f"from trl import GRPOConfig\n{code}\n")
+    text = sh("pip install trl==0.15.2 vllm==0.8.5", "python train.py")
+    result = audit_text(text, str(tmp_path / "README.md"), None, NoSolver()).result
+    assert [each.status for each in result.findings if "supports vLLM" in each.message] == [status]
