@@ -20,6 +20,7 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_parsers import parse_actions, split_image
+from envdoctor.manifests.console_scripts import console_scripts, started_console_script
 from envdoctor.manifests.container_files import (
     Instruction,
     heredoc_file,
@@ -56,9 +57,6 @@ _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
 _STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
-_PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
-# `name = "module:function"` in a project file.
-_CONSOLE_SCRIPT = re.compile(r"([\w.-]{1,60})[\"']?\s?=\s?[\"']?([A-Za-z_][\w.]{0,200}):[A-Za-z_]")
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
@@ -137,8 +135,7 @@ class BlockReader:
     @cached_property
     def console_scripts(self) -> dict[str, Program]:
         """The programs that an installation of the project puts on PATH, by their names."""
-        lines = (line for name in _PROJECT_FILES for _, line in self.files.of_project(name, 0))
-        return {name: Program(module=module) for line in lines for name, module in _CONSOLE_SCRIPT.findall(line)}
+        return console_scripts(self.files)
 
     def _with_python_variables(self, command: str) -> str:
         """The command of a cell with the values of `{name}`, which IPython inserts."""
@@ -150,7 +147,9 @@ class BlockReader:
             self.directory.follow(command)
             files = self.directory.files
             self.commands.append(command)
-            program = started_program(command) or self.console_scripts.get(command.name)
+            program = started_program(command)
+            if program is None or program.launcher == "uv":  # a word after `uv run NAME` can be a file
+                program = started_console_script(command, self.console_scripts) or program
             if program and (folders := self.directory.folders_of(program.script)):
                 own = [self.files.folder.absolute()] if self.files.folder else []  # of a block for a new shell
                 folders = tuple(dict.fromkeys((*folders, *self.copied_folders, *own)))

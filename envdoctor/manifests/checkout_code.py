@@ -19,6 +19,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
 from envdoctor.manifests.own_names import name_key, own_names
+from envdoctor.manifests.program_calls import called_imports
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.search_paths import added_directories
 from envdoctor.manifests.working_directory import repository_of
@@ -49,6 +50,14 @@ class SourceFile(NamedTuple):
     added: tuple[str, ...] = ()  # directories of the checkout from which modules can come
 
 
+class _Loaded(NamedTuple):
+    """A file that a program loads, and the files through which it does."""
+
+    path: str
+    chain: tuple[str, ...]
+    changes_path: bool
+
+
 class ReachedImport(NamedTuple):
     """An import of a module of another project, and the files through which a program reaches it."""
 
@@ -69,6 +78,7 @@ class Checkout:
     def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root = root
         self.folder = folder or root
+        self._called: dict[tuple[object, ...], tuple[tuple[str, ImportStatement], ...]] = {}
 
     @property
     def is_clone(self) -> bool:
@@ -182,7 +192,9 @@ class Checkout:
         folders = list(dict.fromkeys((*(each for folder in nested for each in reversed(folder)), "")))
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
-            return self.module_file((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
+            modules = (program.module,) if program.function else (f"{program.module}.__main__", program.module)
+            found = (self.module_file((*folders, *_INSTALLED_FROM), each) for each in modules if is_own)
+            return next(filter(None, found), "")
         paths = [posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders]
         return next((path for path in (*paths, *self._below_own_name(program.script)) if path in self.paths), "")
 
@@ -198,31 +210,72 @@ class Checkout:
         return own_names(self.root)
 
     def _reached_by(self, launch: Launch, seen: dict[str, None]) -> Iterator[ReachedImport]:
-        """The imports of a program, without those of files that an earlier program loads."""
+        """The imports of a program, without those of files that an earlier program loads.
+
+        After the files that it loads at its start follow those that its functions import.
+        """
         start = self.script(launch)
-        if not start or start in seen:
+        is_entered = launch.program.subcommand or launch.program.function
+        if not start or (start in seen and not is_entered):
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]
-        folders = tuple(dict.fromkeys((*first, *map(self.relative, launch.folders), *_INSTALLED_FROM)))
-        waiting: list[tuple[str, tuple[str, ...], bool]] = [(start, (start,), False)]
-        seen[start] = None
+        folders = dict.fromkeys((*first, *map(self.relative, launch.folders), *_INSTALLED_FROM))
+        if start not in seen:
+            yield from self._loaded_by(launch, _Loaded(start, (start,), changes_path=False), folders, seen)
+        for path, each in self._called_imports(start, launch.program, tuple(folders)):
+            chain = (start, path) if path != start else (start,)
+            has_changed = any(self.source(file).changes_path for file in chain)
+            own = self._own_files(path, each, tuple(folders))
+            if self._is_of_other_project(path, each, own, has_changed=has_changed):
+                yield ReachedImport(each, chain, launch, has_changed)
+            for file in own or ():
+                if file not in seen:
+                    yield from self._loaded_by(launch, _Loaded(file, (*chain, file), has_changed), folders, seen)
+
+    def _loaded_by(
+        self, launch: Launch, first: _Loaded, folders: dict[str, None], seen: dict[str, None]
+    ) -> Iterator[ReachedImport]:
+        """The imports that loading a file runs, in it and in the files that it loads; `folders` grows."""
+        waiting = [first]
+        seen[first.path] = None
+        start = "" if launch.program.function else self.script(launch)
         while waiting and len(seen) < MAX_MODULES:
             path, chain, has_changed = waiting.pop(0)
             source = self.source(path)
             has_changed = has_changed or source.changes_path
-            folders = tuple(dict.fromkeys((*folders, *source.added)))
+            folders |= dict.fromkeys(source.added)
             for each in source.imports:
                 if each.is_of_script and path != start:
                     continue
-                own = self._own_files(path, each, folders)
-                if own == [] and not has_changed and self._is_nested(path, each):
-                    own = None
-                if own is None and each.top not in sys.stdlib_module_names:
+                own = self._own_files(path, each, tuple(folders))
+                if self._is_of_other_project(path, each, own, has_changed=has_changed):
                     yield ReachedImport(each, chain, launch, has_changed)
                 for file in own or ():
                     if file not in seen:
                         seen[file] = None
-                        waiting.append((file, (*chain, file), has_changed))
+                        waiting.append(_Loaded(file, (*chain, file), has_changed))
+
+    def _called_imports(
+        self, start: str, program: Program, folders: tuple[str, ...]
+    ) -> tuple[tuple[str, ImportStatement], ...]:
+        """The imports in the functions that a program certainly calls, each with its file."""
+        key = start, program.function, program.subcommand, folders
+        if key not in self._called:
+
+            def find(path: str, module: Sequence[str], level: int) -> str:
+                top, *_ = module or ("",)
+                above = ("/".join(path.split("/")[:-level]),) if level else folders
+                is_own = level or top in self.own_modules
+                return self.module_file(above, ".".join(module)) if is_own else ""
+
+            self._called[key] = tuple(called_imports(self, start, program, find))
+        return self._called[key]
+
+    def _is_of_other_project(
+        self, path: str, each: ImportStatement, own: list[str] | None, *, has_changed: bool
+    ) -> bool:
+        is_other = own is None or (own == [] and not has_changed and self._is_nested(path, each))
+        return is_other and each.top not in sys.stdlib_module_names
 
     def _own_files(self, path: str, each: ImportStatement, folders: Sequence[str]) -> list[str] | None:
         """The files of the checkout that an import loads; None if it is a module of another project."""

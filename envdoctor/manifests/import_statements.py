@@ -43,11 +43,8 @@ def import_statements(module: ast.Module) -> tuple[ImportStatement, ...]:
 
 def _statements(body: Iterable[ast.stmt], functions: Mapping[str, _Function]) -> Iterator[ImportStatement]:
     for node in body:
-        if isinstance(node, ast.Import):
-            yield from (ImportStatement(node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names = ("" if alias.name == "*" else alias.name for alias in node.names)
-            yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported_by(node)
         elif isinstance(node, ast.Try) and not any(map(is_guard, node.handlers)):
             yield from _statements((*node.body, *node.orelse, *node.finalbody), functions)
         elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
@@ -57,6 +54,15 @@ def _statements(body: Iterable[ast.stmt], functions: Mapping[str, _Function]) ->
         elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and (called := _called(node.value, functions)):
             others = {name: each for name, each in functions.items() if each is not called}
             yield from _statements(_certain_start(called), others)
+
+
+def imported_by(node: ast.Import | ast.ImportFrom) -> Iterator[ImportStatement]:
+    """The imports of a statement."""
+    if isinstance(node, ast.Import):
+        yield from (ImportStatement(node.lineno, alias.name) for alias in node.names)
+        return
+    names = ("" if alias.name == "*" else alias.name for alias in node.names)
+    yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
 
 
 def _called(value: ast.expr | None, functions: Mapping[str, _Function]) -> _Function | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import posixpath
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.import_statements import CALLING, EXITS, is_guard, is_main
+from envdoctor.manifests.import_statements import CALLING, EXITS, ImportStatement, imported_by, is_guard, is_main
+from envdoctor.manifests.program_launches import Program
+from envdoctor.manifests.subcommands import entry_functions
+
+if TYPE_CHECKING:
+    from envdoctor.manifests.checkout_code import Checkout
 
 MAX_FILES = 150
 _MAX_IMPORTS = 4  # that a name passes through
@@ -72,47 +76,91 @@ class _File:
                 }  # fmt: skip
 
 
-def program_calls(checkout: Checkout, start: str, files: Sequence[str]) -> Iterator[Call]:
+Finder = Callable[[str, Sequence[str], int], str]  # the file of a module: imported in a path, its parts, its level
+
+
+def program_calls(checkout: Checkout, start: str, program: Program, files: Sequence[str]) -> Iterator[Call]:
     """The calls that a program certainly reaches: of its modules, and of the functions and classes that these use.
 
     Code under a condition, in a loop that can be empty, or in a `try` with a handler is left out, as is a function
     that only such code uses.
     """
-    found = {path: file for path in files[:MAX_FILES] if (file := _parsed(checkout, path))}
-    if start in found:
-        yield from _Reader(found, start).calls()
+    paths = tuple(files[:MAX_FILES])
+    reader = _Reader(checkout, start, program, lambda *module: _with_end(paths, *module))
+    found = [file for path in paths if (file := reader.file(path))]
+    if start in paths:
+        reader.read_methods_of_objects(found)
+        yield from (each for each in reader.reached(found) if isinstance(each, Call))
 
 
-def _parsed(checkout: Checkout, path: str) -> _File | None:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            return _File(path, ast.parse(checkout.text(path)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def called_imports(
+    checkout: Checkout, start: str, program: Program, find: Finder
+) -> Iterator[tuple[str, ImportStatement]]:
+    """The imports in the program and in the functions that it certainly calls, each with its file."""
+    reader = _Reader(checkout, start, program, find)
+    file = reader.file(start)
+    for each in reader.reached([file] if file else []):
+        if not isinstance(each, Call):
+            yield each
+
+
+def _with_end(paths: Sequence[str], path: str, module: Sequence[str], level: int) -> str:
+    """The path, among some, that has the parts of a module at its end."""
+    if level:
+        above = path.split("/")[:-level]
+        base = posixpath.join("/".join(above), *module)
+        return next((each for each in (f"{base}.py", posixpath.join(base, "__init__.py")) if each in paths), "")
+    tails = ("/".join(module) + ".py", "/".join((*module, "__init__.py"))) if module else ()
+    found = ((tail, each) for tail in tails for each in paths)
+    return next((each for tail, each in found if each == tail or each.endswith(f"/{tail}")), "")
 
 
 class _Reader:
     """Follows the code of a program from its modules into the functions that it uses."""
 
-    def __init__(self, files: Mapping[str, _File], start: str) -> None:
-        self.files = files
+    def __init__(self, checkout: Checkout, start: str, program: Program, find: Finder) -> None:
+        self.checkout = checkout
         self.start = start
+        self.program = program
+        self.find = find
+        self.files: dict[str, _File | None] = {}
         self.seen: set[tuple[str, str, str]] = set()  # file, class, function
         self.waiting: list[tuple[_File, str, _Body]] = []  # with the class of a method
         self.modules: dict[tuple[str, tuple[str, ...], int], _File | None] = {}
         self.owners: dict[str, list[tuple[_File, str]]] = {}  # of methods
-        for file in files.values():
+
+    def file(self, path: str) -> _File | None:
+        """A file of the checkout; None if it cannot be parsed, and for more than the largest number of files."""
+        if path not in self.files and len(self.files) < MAX_FILES:
+            try:
+                with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+                    self.files[path] = _File(path, ast.parse(self.checkout.text(path)))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self.files[path] = None
+        return self.files.get(path)
+
+    def read_methods_of_objects(self, files: Sequence[_File]) -> None:
+        """Read the methods that the program calls of its objects, if one class of all its files has them."""
+        for file in files:
             for node in file.classes.values():
                 for each in node.body:
                     if isinstance(each, _Function):
                         self.owners.setdefault(each.name, []).append((file, node.name))
 
-    def calls(self) -> Iterator[Call]:
-        self.waiting = [(file, "", file.body) for file in self.files.values()]
+    def reached(self, files: Sequence[_File]) -> Iterator[Call | tuple[str, ImportStatement]]:
+        """The calls and the imports of files, and of the functions that these use."""
+        self.waiting = [(file, "", file.body) for file in files]
+        if start := self.file(self.start):
+            entries = entry_functions(start.body, self.program)
+            self.waiting.append((start, "", ast.parse("\n".join(f"{each}()" for each in entries)).body))
         while self.waiting:
             file, owner, body = self.waiting.pop(0)
-            for node in _certain(body, is_script=file.path == self.start):
-                yield from self._of_expression(file, owner, node)
+            is_script = file.path == self.start and not self.program.function
+            for node in _certain(body, is_script=is_script):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    yield from ((file.path, each) for each in imported_by(node))
+                else:
+                    yield from self._of_expression(file, owner, node)
 
     def _of_expression(self, file: _File, owner: str, node: ast.AST) -> Iterator[Call]:
         for each in _evaluated(node):
@@ -159,18 +207,9 @@ class _Reader:
         """The file of the checkout with a module, which the program loads."""
         key = (path if level else "", tuple(module), level)
         if key not in self.modules:
-            self.modules[key] = self._find(path, module, level)
+            found = self.find(path, module, level)
+            self.modules[key] = self.file(found) if found else None
         return self.modules[key]
-
-    def _find(self, path: str, module: Sequence[str], level: int) -> _File | None:
-        if level:
-            above = path.split("/")[:-level]
-            base = posixpath.join("/".join(above), *module)
-            return self.files.get(f"{base}.py") or self.files.get(posixpath.join(base, "__init__.py"))
-        tails = ("/".join(module) + ".py", "/".join((*module, "__init__.py"))) if module else ()
-        paths = ((tail, path) for tail in tails for path in self.files)
-        found = next((path for tail, path in paths if path == tail or path.endswith(f"/{tail}")), "")
-        return self.files.get(found)
 
     def _use(self, file: _File, names: Sequence[str], call: ast.Call) -> Iterator[Call]:
         """Read a function of the checkout, or a class: what it runs, and the class of another package above it."""

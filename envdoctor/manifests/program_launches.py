@@ -22,6 +22,7 @@ _SCRIPT = re.compile(r"[\w./-]+\.py")
 _SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
 _SHELLS = frozenset({"bash", "sh", "zsh", "sbatch"})
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+_SUBCOMMAND = re.compile(r"[A-Za-z][\w-]*")
 _WITH_VALUE = frozenset({"-W", "-X"})  # options of Python
 
 
@@ -32,11 +33,18 @@ class Program(NamedTuple):
     module: str = ""
     launcher: str = ""
     arguments: tuple[str, ...] = ()  # that the program gets
+    function: str = ""  # of the module, that an entry point of the project names
 
     @property
     def is_python(self) -> bool:
         """Whether it is a module or a file of Python, and no shell script."""
         return bool(self.module) or self.script.endswith(".py")
+
+    @property
+    def subcommand(self) -> str:
+        """The first argument, if it can be the name of a subcommand."""
+        word = next(iter(self.arguments), "")
+        return word if _SUBCOMMAND.fullmatch(word) else ""
 
 
 class Launch(NamedTuple):

@@ -41,11 +41,11 @@ _UNUSED_REST = re.compile(r"\(?\w+, _\w*\)? = ([\w.]+)\.parse_known_args\(\)")
 _LIBRARIES = frozenset({"argparse", "transformers", "trl", "deepspeed", "sys"})
 
 
-def parsers_of(checkout: Checkout, path: str, folders: Sequence[str]) -> tuple[Parser, ...]:
-    """The parsers of a program; none if they cannot be followed."""
+def parsers_of(checkout: Checkout, path: str, folders: Sequence[str], function: str = "") -> tuple[Parser, ...]:
+    """The parsers of a program, or of the function of an entry point; none if they cannot be followed."""
     reader = Reader(checkout, (posixpath.dirname(path), *folders))
     try:
-        reader.run(path)
+        reader.run(path, function)
     except (TooLargeError, RecursionError):
         return ()
     return () if reader.changes_arguments else tuple(reader.parsers)
@@ -54,9 +54,11 @@ def parsers_of(checkout: Checkout, path: str, folders: Sequence[str]) -> tuple[P
 class Reader(ExpressionReader):
     """Follows the statements of a program."""
 
-    def run(self, path: str) -> None:
-        """Read the file of the program."""
-        self._module(path, is_program=True)
+    def run(self, path: str, function: str) -> None:
+        """Read the file of the program, or the one of its function and the call of it."""
+        scope = self._module(path, is_program=not function)
+        if function:
+            self.value(ast.parse(f"{function}()", mode="eval").body, scope, certain=True)
 
     def _module(self, path: str, *, is_program: bool = False) -> Scope:
         """The names of a module of the checkout, which is read once."""

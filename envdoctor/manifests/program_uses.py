@@ -25,6 +25,7 @@ _CATCHING = frozenset({
 })  # fmt: skip
 # A condition that can select the call by the release.
 _BY_RELEASE = re.compile(r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_", re.IGNORECASE)
+_BY_TYPE = re.compile(r"\bisinstance\(|(?:not )?is_\w+")
 _LEAVING = ast.Return | ast.Raise | ast.Continue
 
 
@@ -251,6 +252,8 @@ def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[t
                 if isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVING):
                     blocks.pop()  # the rest of the block runs with other releases
                 continue
+            if isinstance(node, ast.IfExp) and _BY_TYPE.search(text_of(node.test)):
+                inner = (node.test,)  # the program can have objects of one type only
             inner_certain &= isinstance(node, ast.If) and "__name__" in text_of(node.test)
         elif _is_guarded(node):
             continue

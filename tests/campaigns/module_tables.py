@@ -23,6 +23,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from campaigns.names_set_elsewhere import MODULE_SINCE, SET_BEFORE, SET_SINCE, with_later
 from campaigns.release_store import Store, StoredSources, listed_packages, read_all
 
 from envdoctor.knowledge.installed import BUNDLED
@@ -37,8 +38,6 @@ SKIPPED = re.compile(
 QUOTED = re.compile(r"""["'](\w+)["']""")
 EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")
 OPENNESS = ("closed", "python", "open")
-# torchaudio.backend.utils sets them with setattr before 2.2.
-SET_ELSEWHERE = {"torchaudio": ("info", "load", "save")}
 IGNORED = {"TYPE_CHECKING", "logger", "annotations"}
 MAKES_NAMES = re.compile(r"^(?!def )(?:.*\W)?(?:globals\(\)|vars\(|exec\(|setattr\()", re.MULTILINE)
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -245,7 +244,7 @@ def states_of_modules(releases: Sequence[ReleaseModules]) -> dict[str, list[Stat
             else "absent"
             for each in releases
         ]  # fmt: skip
-        found[module] = states
+        found[module] = with_later(states) if MODULE_SINCE.fullmatch(module) else states
     return found
 
 
@@ -266,10 +265,13 @@ def states_of_names(releases: Sequence[ReleaseModules], module: str) -> dict[str
         for name in sorted(frozenset().union(*public))
         if f"{module}.{name}" not in submodules
     }
-    for name in SET_ELSEWHERE.get(module, ()):
+    for name in SET_BEFORE.get(module, ()):
         first = found[name].index("present") if "present" in found.get(name, ()) else 0
         found[name][:first] = ["present"] * first
-    return found
+    return {
+        name: with_later(states) if SET_SINCE.fullmatch(f"{module}:{name}") else states
+        for name, states in found.items()
+    }
 
 
 def own_names(releases: Sequence[ReleaseModules], module: str) -> frozenset[str]:

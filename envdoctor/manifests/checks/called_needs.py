@@ -26,7 +26,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
 from envdoctor.manifests.program_calls import Call, program_calls
-from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, unread_sources
 from envdoctor.rules.registry import Problem, rule
 
@@ -124,13 +124,14 @@ def _texts(context: GuideContext, *, is_partly_read: bool) -> str:
 def _calls(context: GuideContext) -> Iterator[_Need]:
     """The calls of the programs that the commands start, each place once."""
     checkout = context.guide.checkout
-    starts: dict[str, Launch] = {}
+    starts: dict[tuple[str, Program], Launch] = {}
     for launch in context.guide.launches:
         if checkout and launch.program.is_python and (start := checkout.script(launch)):
-            starts.setdefault(start, launch)
+            program = Program(function=launch.program.function, arguments=(launch.program.subcommand,))
+            starts.setdefault((start, program), launch)
     seen: set[str] = set()
-    for start, launch in list(starts.items())[:_MAX_PROGRAMS]:
-        for call in _calls_of(checkout, start, checkout.program_files(launch)) if checkout else ():
+    for (start, program), launch in list(starts.items())[:_MAX_PROGRAMS]:
+        for call in _calls_of(checkout, start, program, checkout.program_files(launch)) if checkout else ():
             key = f"{call.place} {call.name}"
             if key not in seen:
                 seen.add(key)
@@ -138,9 +139,9 @@ def _calls(context: GuideContext) -> Iterator[_Need]:
 
 
 @lru_cache(maxsize=64)  # several rules read the calls, for several environments
-def _calls_of(checkout: Checkout, start: str, files: tuple[str, ...]) -> tuple[Call, ...]:
+def _calls_of(checkout: Checkout, start: str, program: Program, files: tuple[str, ...]) -> tuple[Call, ...]:
     is_used = any(_words().search(checkout.text(path)) for path in files)
-    return tuple(program_calls(checkout, start, files)) if is_used else ()
+    return tuple(program_calls(checkout, start, program, files)) if is_used else ()
 
 
 @cache

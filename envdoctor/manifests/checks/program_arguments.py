@@ -96,14 +96,15 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
 def started_programs(context: GuideContext) -> Iterator[tuple[Launch, list[StartedProgram]]]:
     """The commands that start programs of the checkout, each with the files that can be the program."""
     checkout = context.guide.checkout
-    programs: dict[tuple[str, ...], list[StartedProgram]] = {}
+    programs: dict[tuple[str, ...], list[StartedProgram]] = {}  # by their files and the function of an entry point
     for launch in context.guide.launches if checkout and checkout.paths else ():
         paths = _candidates(checkout, launch) if checkout and _is_judged(launch) else ()
-        if not checkout or not paths or (paths not in programs and len(programs) >= _MAX_PROGRAMS):
+        key = *paths, launch.program.function
+        if not checkout or not paths or (key not in programs and len(programs) >= _MAX_PROGRAMS):
             continue
-        if paths not in programs:
-            programs[paths] = [_read(checkout, path, launch, context) for path in paths]
-        yield launch, programs[paths]
+        if key not in programs:
+            programs[key] = [_read(checkout, path, launch, context) for path in paths]
+        yield launch, programs[key]
 
 
 def _is_judged(launch: Launch) -> bool:
@@ -136,7 +137,7 @@ def _candidates(checkout: Checkout, launch: Launch) -> tuple[str, ...]:
 
 def _read(checkout: Checkout, path: str, launch: Launch, context: GuideContext) -> StartedProgram:
     folders = (*map(checkout.relative, launch.folders), "", "src", "python", "lib")
-    return StartedProgram(path, parsers_of(checkout, path, folders), context)
+    return StartedProgram(path, parsers_of(checkout, path, folders, launch.program.function), context)
 
 
 def _refused(
@@ -239,7 +240,7 @@ def _shown(launch: Launch, option: str) -> str:
     """A part of the command that has the option."""
     name = launch.program.script or f"-m {launch.program.module}"
     is_there = any(word.partition("=")[0] == option for word in launch.program.arguments)
-    return f"{name} ... {option}" if is_there else launch.command
+    return f"{name} ... {option}" if is_there and not launch.program.function else launch.command
 
 
 def _fields_evidence(package: str, name: str) -> Evidence:

@@ -9,12 +9,14 @@ from pathlib import Path
 from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.checkout_code import Checkout, checkout_of
+from envdoctor.manifests.console_scripts import console_scripts
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, parse_blocks
 from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.program_launches import Launch, Program
 
+_WITH_ENTRY_POINTS = frozenset({"pyproject", "setup.cfg", "setup.py"})
 _KINDS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile", "script"})
 _GUIDE = re.compile(
     r"(?i)(?:[\w.-]*readme[\w.-]*|[\w-]*(?:train|eval|infer|demo|usage|run|start|finetun|model|data)[\w-]*)\.md"
@@ -24,6 +26,7 @@ _SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
 _OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
 _LINK = re.compile(r"\]\((?:\./)?((?:[\w-]+/)*[\w.-]+)/?\)")  # to a guide, or to a folder with a README
 _PROGRAM = re.compile(r"`(python3? (?:[\w-]+/)*[\w-]+\.py\b[^`\n]*)`")  # in a sentence
+_CODE = re.compile(r"`(([\w.-]+) [^`\n]*)`")
 _MANIFESTS = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
 _SETUP = re.compile(r"(?i)[\w-]*(?:install|setup|env)[\w-]*\.sh")
 _INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba) install\b|\bconda env create\b|\b(?:uv|poetry) (?:add|sync)\b")
@@ -42,6 +45,7 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
     scripts = _own_scripts(checkout, files) if is_manifest or document.origin else ()
+    scripts = (*scripts, *(_entry_points(files) if document.kind in _WITH_ENTRY_POINTS else ()))
     of_guides = () if document.origin else _of_guides(checkout, files, name, _packages(document))
     paths = tuple(
         path._replace(launches=(*(() if is_manifest else path.launches), *of_guides, *scripts), checkout=checkout)
@@ -63,14 +67,15 @@ def _of_guides(checkout: Checkout, files: Files, own: str, packages: frozenset[s
     has an environment of its own for its programs.
     """
     folder = files.folder or checkout.root
-    found: dict[str, Launch] = {}
+    found: dict[tuple[str, str], Launch] = {}
     for path in _guides(checkout, folder.absolute(), own):
         launches, actions = _of_guide(checkout, files, path.parent, path.name)
         is_nested = path.parent not in (folder.absolute(), checkout.root)
         if is_nested and _has_environment(checkout, path.parent, actions, packages):
             continue
         for launch in launches:
-            found.setdefault(launch.program.script or launch.program.module, launch)
+            program = launch.program
+            found.setdefault((program.script or program.module, program.function and program.subcommand), launch)
     return tuple(found.values())
 
 
@@ -123,13 +128,15 @@ def _of_guide(
     """The programs that a guide starts, and its steps."""
     text = checkout.text(checkout.relative(folder / name))
     own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
+    scripts = console_scripts(own)
     blocks = parse_blocks(text)
     numbers = {number for block in blocks for number, _ in block.lines}
     started = {match[1] for block in blocks for match in _SCRIPT.finditer(block.text)}
     for number, line in enumerate(text.split("\n"), 1):
         if number in numbers:
             continue
-        blocks += [Block("bash", "", ((number, command),)) for command in _PROGRAM.findall(line)]
+        named = [command for command, name in _CODE.findall(line) if name in scripts]
+        blocks += [Block("bash", "", ((number, command),)) for command in (*_PROGRAM.findall(line), *named)]
         for script in _SCRIPT.findall(line):
             if script not in started and not _OTHER_STEP.search(script) and own.of_project(script, number):
                 started.add(script)
@@ -143,6 +150,12 @@ def _of_guide(
         for each in reader.launches
     )
     return launches, actions
+
+
+def _entry_points(files: Files) -> tuple[Launch, ...]:
+    """The programs that an installation of the project puts on PATH."""
+    folders = (files.folder,) if files.folder else ()
+    return tuple(Launch(0, name, program, folders) for name, program in console_scripts(files).items())
 
 
 def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:

@@ -308,3 +308,17 @@ def test_a_guide_without_packages_that_starts_programs_of_its_checkout(checkout:
     (checkout / ".git").rmdir()  # other files of the project can be absent
     with pytest.raises(NothingToAudit):
         audit("python train.py --epochs 3")
+
+
+def test_the_arguments_of_a_console_script(checkout: Path) -> None:
+    body = (PARSER + PARSES).strip().replace("\n", "\n    ").replace("import argparse\n    ", "")
+    files = {
+        "pyproject.toml": '[project.scripts]\ndraw = "project.cli:main"\n',
+        "project/cli.py": f"import argparse\ndef main(argv=None):\n    {body}\n",
+    }
+    found = _audit(checkout, files, "draw --epochs 3", "uv run draw --epoks 3", "draw")
+    assert [(each.line, each.message.partition(":")[0]) for each in found] == [
+        (5, "project/cli.py has no option --epoks")
+    ]
+    files["project/cli.py"] = "from project.data import main\n"  # which has no parser
+    assert not _audit(checkout, files, "draw --epoks 3")

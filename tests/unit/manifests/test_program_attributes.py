@@ -37,6 +37,9 @@ CASES = {
     "a handler": ("import chain\ntry:\n    chain.old()\nexcept AttributeError:\n    chain.new()", ""),
     "a check": ("import chain\nif hasattr(chain, 'old'):\n    chain.old()", ""),
     "a version": ("import chain\nif chain.__version__ < '1.0':\n    chain.old()", ""),
+    "a type": ("import chain\nx = 1\nis_new = isinstance(x, int)\ny = x if is_new else chain.old()", ""),
+    "a type in place": ("import chain\nx = 1\ny = chain.old() if isinstance(x, int) else x", ""),
+    "a value": ("import chain\nx = 1\ny = x if x > 2 else chain.old()", "3 uses chain.old"),
     "a name of its own": ("import chain\nchain = build()\nchain.old()", ""),
     "an argument": ("import chain\ndef run(chain):\n    chain.old()\nrun(1)", ""),
     "a value that the program assigns": ("import chain\nchain.old = 1\nprint(chain.old)", ""),
@@ -139,6 +142,15 @@ def test_names_that_another_module_sets_are_in_older_releases() -> None:
     assert absent == {
         "0.10.0": ["torchaudio.io"], "2.1.0": [], "2.11.0": ["torchaudio.info", "torchaudio.io"],
     }  # fmt: skip
+
+
+def test_old_names_that_a_library_sets_after_their_removal() -> None:
+    """Since 2.1, lightning.pytorch._graveyard sets the classes for TPU and HPU; those for IPU are gone."""
+    module = "lightning.pytorch.accelerators"
+    uses = [CodeImport(1, module, name, "a.py:1") for name in ("TPUAccelerator", "IPUAccelerator")]
+    package = ResolvedPackage("lightning", "2.6.6", 1, "lightning", pinned=True)
+    absent = absent_by_tables({"lightning": package}, uses)
+    assert [each.name for each in absent] == ["lightning.pytorch.accelerators.IPUAccelerator"]
 
 
 def test_a_name_that_a_later_release_states_is_not_absent_before() -> None:

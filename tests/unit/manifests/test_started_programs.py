@@ -139,16 +139,79 @@ def test_the_program_of_an_image_in_a_folder_that_it_copies(checkout: Path) -> N
     assert not audit_imports(checkout / "Dockerfile", f"{image}COPY --from=other server/ /app/\n{starts}")
 
 
-CONSOLE_SCRIPTS = {
-    "pyproject.toml": '[project]\nname = "project"\n[project.scripts]\ndraw = "project.data:main"\n',
-    "setup.py": "setup(name='project', entry_points={'console_scripts': ['draw=project.data:main']})\n",
+CONSOLE_SCRIPTS: dict[str, tuple[str, str, str]] = {  # a file, its text, and a command
+    "a table": ("pyproject.toml", '[project]\nname = "project"\n[project.scripts]\ndraw = "project.data:main"\n', ""),
+    "a dotted key": ("pyproject.toml", '[project]\nname = "project"\nscripts.draw = "project.data:main"\n', ""),
+    "a program with windows": ("pyproject.toml", '[project.gui-scripts]\ndraw = "project.data:main"\n', ""),
+    "Poetry": ("pyproject.toml", '[tool.poetry.scripts]\ndraw = { reference = "project.data:main" }\n', "poetry run"),
+    "uv": ("pyproject.toml", '[project.scripts]\ndraw = "project.data:main"\n', "uv run --extra gpu"),
+    "setup.cfg": ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n    draw = project.data:main\n", ""),
+    "setup.py": ("setup.py", "setup(entry_points={'console_scripts': ['draw=project.data:main']})\n", ""),
 }
 
 
 @each_case("name", [*CONSOLE_SCRIPTS])
 def test_a_program_that_the_project_installs(name: str, checkout: Path) -> None:
-    (checkout / name).write_text(CONSOLE_SCRIPTS[name])
+    file, stated, runner = CONSOLE_SCRIPTS[name]
+    (checkout / file).write_text(stated)
     (checkout / "project/data.py").write_text("import torch\nfrom . import figures\n")
-    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "draw --size 3"))
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", f"{runner} draw --size 3".strip()))
     assert [(each.line, each.message.partition(" ")[0]) for each in found] == [(4, "project/figures.py:2")]
-    (checkout / name).unlink()
+    other = sh("pip install torch==2.8.0", "uv run python -m json.tool draw")
+    assert not audit_imports(checkout / "README.md", other)
+    (checkout / file).unlink()
+
+
+EMPTY = "import torch\ndef cli():\n    pass\n"
+CLICK = """import torch
+from .work import group
+@group()
+def cli():
+    pass
+@cli.command()
+def pre_draw():
+    from project.figures import plot
+@cli.command("other")
+def unused():
+    print()
+"""
+ENTRIES: dict[str, tuple[str, str, bool]] = {  # the module of an entry point, the command, and whether it needs plots
+    "a subcommand": (CLICK, "draw pre-draw", True),
+    "another subcommand": (CLICK, "draw other", False),
+    "its help": (CLICK, "draw --help", False),
+    "the function": ("import torch\ndef cli():\n    from .figures import plot\n", "draw", True),
+    "a function that it calls": (
+        "import torch\ndef cli():\n    run()\ndef run():\n    import project.figures\n", "draw", True,
+    ),
+    "a function of another module": ("import torch\nfrom project.work import cli\n", "draw", True),
+    "a function that it does not call": (f"{EMPTY}def run():\n    import plots\n", "draw", False),
+    "only as a script": (f"{EMPTY}if __name__ == '__main__':\n    import plots\n", "draw", False),
+    "a condition": ("import sys, torch\ndef cli():\n    if sys.argv[2:]:\n        import plots\n", "draw", False),
+    "a handler": (
+        "import torch\ndef cli():\n    try:\n        import plots\n    except ImportError:\n        pass\n",
+        "draw", False,
+    ),
+    "a module": ("import torch\nif __name__ == '__main__':\n    import plots\n", "python -m project", True),
+}  # fmt: skip
+
+
+@each_case("name", [*ENTRIES])
+def test_the_functions_with_which_a_program_starts(name: str, checkout: Path) -> None:
+    text, command, is_found = ENTRIES[name]
+    (checkout / "pyproject.toml").write_text('[project.scripts]\ndraw = "project.__main__:cli"\n')
+    (checkout / "project/__init__.py").write_text("")
+    (checkout / "project/__main__.py").write_text(text)
+    (checkout / "project/work.py").write_text("def cli():\n    import project.figures\n")
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", command))
+    assert [each.status for each in found] == (["error"] if is_found else [])
+
+
+def test_the_entry_points_of_an_audited_project(checkout: Path) -> None:
+    project = '[project]\nname = "project"\ndependencies = ["torch==2.8.0"]\n'
+    assert not audit_imports(checkout / "pyproject.toml", project)
+    (checkout / "project/__main__.py").write_text(CLICK)
+    scripts = f'{project}[project.scripts]\ndraw = "project.__main__:cli"\n'
+    assert not audit_imports(checkout / "pyproject.toml", scripts)
+    (checkout / "README.md").write_text("Then `draw pre-draw` draws the figures.\n")
+    (found,) = audit_imports(checkout / "pyproject.toml", scripts)
+    assert (found.status, "README.md:1: draw pre-draw" in str(found.evidence)) == ("warning", True)
