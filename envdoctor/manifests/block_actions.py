@@ -84,6 +84,7 @@ class BlockReader:
         self.running: set[int] = set()  # lines of commands that run a script of the repository
         self.commands: list[Command] = []
         self.launches: list[Launch] = []
+        self.syncs: list[Command] = []  # `uv sync` in the directory of the project
         self.copied_folders: list[Path] = []
         self.instruction = ""  # of a Dockerfile, that starts the container
         self.python_blocks: list[tuple[Line, ...]] = []
@@ -154,6 +155,8 @@ class BlockReader:
                 own = [self.files.folder.absolute()] if self.files.folder else []  # of a block for a new shell
                 folders = tuple(dict.fromkeys((*folders, *self.copied_folders, *own)))
                 self.launches.append(Launch(command.line, str(command), program, folders, self.instruction))
+            if command.words[:2] == ("uv", "sync") and not self.directory.place and self.directory.folders:
+                self.syncs.append(command)
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):

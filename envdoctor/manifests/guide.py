@@ -42,6 +42,7 @@ class Guide(NamedTuple):
     python_origin: str = ""  # the file and line of `python`, or --python
     permitted_python: str = ""  # `requires-python`, a specifier
     launches: tuple[Launch, ...] = ()  # of programs of the checkout
+    syncs: tuple[Command, ...] = ()  # `uv sync` in the directory of the project
     checkout: Checkout | None = None  # that contains the guide
     cuda: str = ""  # of the build of torch that the README of the project installs
     cuda_origin: str = ""
@@ -139,5 +140,5 @@ def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockRead
     unread = tuple(f"line {line}: {what}" for line, what in reader.shell.unread.items())
     return Guide(
         name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks), unread,
-        launches=tuple(reader.launches), checkout=checkout_of(reader.files),
+        launches=tuple(reader.launches), syncs=tuple(reader.syncs), checkout=checkout_of(reader.files),
     )  # fmt: skip

@@ -10,7 +10,8 @@ from typing import NamedTuple
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 # Functions that call the function which is their argument.
 CALLING = frozenset({
-    "fire.Fire", "Fire", "tyro.cli", "typer.run", "app.run", "absl.app.run", "asyncio.run",
+    "fire.Fire", "Fire", "tyro.cli", "typer.run", "app.run", "absl.app.run", "asyncio.run", "mp.spawn", "launch",
+    "torch.multiprocessing.spawn", "multiprocessing.spawn", "notebook_launcher",
 })  # fmt: skip
 EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
 

@@ -31,6 +31,8 @@ _NAMED_FILE = re.compile(
     r"|\binstall\s[^\n]{0,200}?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
 )
 _PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+# Ends of the names of repositories in which a project is developed.
+_ENDS = ("dev", "main", "private", "internal", "public", "official", "release")
 _MENTIONS_OF_CLONE = 2  # `git clone URL` and `cd NAME`
 
 
@@ -86,6 +88,8 @@ def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
     if not clones or any(name_key(repository_name(each[1])) in stated for each in clones):
         return ""
     name = repository_name(clones[0][1])
+    if name_key(name) in {f"{key}{end}" for key in stated for end in _ENDS}:
+        return name
     if not name or published_releases(normalize_name(name)) or build_of_folder(name):
         return ""
     named = _NAMED_FILE.search(text, clones[0].end())

@@ -37,6 +37,7 @@ _OPEN = re.compile(
 )
 _USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml")
 _LISTS = _USUAL[:3]
+_OF_OTHER_PROJECT = frozenset({"--project", "--directory", "--package", "--script", "--frozen", "--locked"})
 _READS_FILE = re.compile(r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py")
 _OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
@@ -53,9 +54,10 @@ class _Step(NamedTuple):
 def with_steps_of_text(document: Document, files: Files) -> Document:
     """The document of a guide without an install step with those of its text; other documents as they are."""
     guides = (*document.paths, *((document.guide,) if document.guide else ()))
-    is_guide = document.kind in _KINDS and bool(guides) and not _HISTORY_NAME.search(guides[0].name)
-    if not is_guide or any(map(_installs, guides)):
+    if document.kind not in _KINDS or not guides or _HISTORY_NAME.search(guides[0].name):
         return document
+    if any(map(_installs, guides)):
+        return document._replace(paths=(*document.paths, *_synced(guides[0], files)))
     guide = document.guide or document.paths[0]
     lock = _lock(guide, files)
     code = {number for block in guide.blocks for number, _ in block.lines}
@@ -78,6 +80,23 @@ def with_steps_of_text(document: Document, files: Files) -> Document:
         unread=tuple(dict.fromkeys((*document.unread, *unread_parts(completed, files)))),
         origin="; ".join(_origins(steps, stated, lock)),
     )
+
+
+def _synced(guide: Guide, files: Files) -> Iterator[Guide]:
+    """The environment of `uv sync` next to those of other commands, where the project has no uv.lock.
+
+    uv then locks the project with all its extras and groups, also those that the command does not name.
+    """
+    options = {each: {word.partition("=")[0] for word in each.words} for each in guide.syncs}
+    commands = [each for each, words in options.items() if not _OF_OTHER_PROJECT & words]
+    if not commands or files.of_project("uv.lock", 0):
+        return
+    steps = [step for each in commands if (step := step_of_lock(each.words, each.line, files))]
+    if steps:
+        yield guide._replace(
+            actions=tuple(each.install for each in steps), commands=(), python_blocks=(), blocks=(), launches=(),
+            permitted_python=steps[0].python, branches=(),
+        )  # fmt: skip
 
 
 def _installs(guide: Guide) -> bool:

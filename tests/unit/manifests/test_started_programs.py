@@ -64,6 +64,7 @@ STARTS: dict[str, bool] = {  # the end of a program, and whether it runs the imp
     "def run():\n    if sys.argv:\n        return\n    main()\n\nrun()\n": False,
     "def run():\n    yield main()\n\nrun()\n": False,
     "start(main)\n": False,
+    "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n": True,
 }
 
 

@@ -9,7 +9,10 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 
 from envdoctor.commands.audit_file import AuditResult, audit_text
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.stated_packages import stated_install
 from envdoctor.output.audit import coverage_text
 from envdoctor.resolution.index_facts import IndexedRelease
@@ -239,3 +242,36 @@ def test_an_open_version_is_no_error(checkout: Path) -> None:
     findings = audit_text(text, str(checkout / "README.md"), None, solver, python="3.11").result.findings
     assert findings
     assert "error" not in {each.status for each in findings}
+
+
+SYNCS: dict[str, tuple[str, dict[str, str], list[int]]] = {  # commands, files, and the lines of further steps
+    "two commands": ("pip install numpy\nuv sync\nuv sync --extra train", {}, [4, 5]),
+    "no other step": ("uv sync", {}, []),  # it is the step of the guide
+    "a lock": ("pip install numpy\nuv sync", {"uv.lock": UV_LOCK}, []),
+    "a project without requirements": ("pip install numpy\nuv sync", {"pyproject.toml": "[tool.ruff]\n"}, []),
+    "another project": ("pip install numpy\ngit clone https://a.b/c/other\ncd other\nuv sync", {}, []),
+    "the repository of its development": (
+        "git clone https://a.b/c/mine-dev\ncd mine-dev\nuv sync\npip install .",
+        {},
+        [5],
+    ),
+    "another repository of its name": (
+        "git clone https://a.b/c/mine-data\ncd mine-data\nuv sync\npip install numpy",
+        {},
+        [],
+    ),
+    "a folder of the project": ("pip install numpy\nuv sync --project tools", {}, []),
+}
+
+
+@each_case("name", [*SYNCS])
+def test_uv_sync_without_a_lock_next_to_other_steps(name: str, tmp_path: Path) -> None:
+    commands, files, lines = SYNCS[name]
+    folder = tmp_path / name.replace(" ", "-")
+    for file, text in ({".git/config": "", "pyproject.toml": PROJECT} | files).items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    text = f"# Mine\n```\n{commands}\n```\n"
+    own = Files(folder, "x86_64").of_repository(folder, own_names(folder, text), is_readme=True)
+    document = read_input(text, "README.md", own)
+    assert [action.line for path in document.paths[1:] for action in path.actions] == lines

@@ -162,3 +162,13 @@ def test_extras_that_exclude_each_other_are_environments_of_their_own(solver: Uv
     assert finding.message.startswith("old: ")  # torch 2.8 requires 12.8.90 itself
     path.write_text(PYPROJECT + '[tool.uv]\noverride-dependencies = ["nvidia-cuda-runtime-cu12==12.8.90"]\n')
     assert found(audit_file(str(path), None, solver).result, "RUN015") == []
+
+
+def test_uv_sync_solves_the_extras_that_it_does_not_name(solver: UvStepSolver, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0.1"\ndependencies = ["caps-torch"]\n'
+        '[project.optional-dependencies]\nall = ["caps-torch>3"]\n'
+    )
+    result = audit(tmp_path, sh("pip install caps-torch", "uv sync"), solver)
+    assert [(each.id, each.line) for each in result.findings if each.status == "error"] == [("RUN015", 4)]
