@@ -10,8 +10,9 @@ from packaging.requirements import Requirement
 
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
+from envdoctor.knowledge.published import is_newer_than_table
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
 ABSENT_NAMES = frozenset({"RUN078", "RUN222"})  # with the last release that has what programs use
@@ -30,17 +31,23 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
 
 
 def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
-    """The set with the releases that have the names which programs import, where the file permits them."""
+    """The set with the releases that have the names which programs import, where the file permits them.
+
+    A version that is newer than all of the index is replaced as well.
+    """
     chosen = _oldest_pins([each for each in findings if each.id in ABSENT_NAMES])
+    listed = _oldest_pins([each for each in findings if each.id == "RUN001"])  # a release that the index has
     others = _oldest_pins([each for each in findings if each.id not in ABSENT_NAMES])
     ranges = {normalize_name(each.name): each.specifier for each in map(Requirement, corrected.wanted)}
-    for name, text in chosen.items():
+    for name, text in (listed | chosen).items():
         version = text.partition("==")[2]
         permitted = ranges.get(name)
         # Another finding replaced an open requirement: it needs an older release, and the names an even older one.
         is_proposed = others.get(name) == f"{name}{permitted}" and _is_older(text, others[name])
         is_permitted = permitted is not None and "==" not in str(permitted) and permitted.contains(version, True)
-        if not is_proposed and not is_permitted:
+        pinned = str(permitted or "").removeprefix("==")
+        is_absent = text == listed.get(name) and is_newer_than_table(name, public_part(pinned))
+        if not is_absent and (name not in chosen or not (is_proposed or is_permitted)):
             continue
         corrected = replace(
             corrected,

@@ -31,7 +31,14 @@ from envdoctor.manifests.checks.fitting_releases import (
     requirer_that_excludes,
 )
 from envdoctor.manifests.checks.optional_uses import if_option_is_taken
-from envdoctor.manifests.checks.unlisted_releases import PYPI, is_on_index, newer_release, older_releases
+from envdoctor.manifests.checks.unlisted_releases import (
+    PYPI,
+    index_lacks,
+    is_on_index,
+    newer_release,
+    older_releases,
+    unlisted_release,
+)
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
@@ -77,7 +84,7 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
             if not is_on_index(context, requirement):
                 older.setdefault(requirement.name, (requirement, line))
         elif not matching:
-            problem = _missing_release(context, requirement, line, releases)
+            problem = _missing_release(context, install, requirement, line, releases)
             yield _without_contradiction(install.action, requirement, problem)
         elif all(release.yanked for release in matching):
             problem = _yanked_release(context, requirement, line, matching[0])
@@ -124,12 +131,18 @@ def _yanked_release(
 
 
 def _missing_release(
-    context: GuideContext, requirement: InstallRequirement, line: int, releases: tuple[PublishedRelease, ...]
+    context: GuideContext,
+    install: InstallStep,
+    requirement: InstallRequirement,
+    line: int,
+    releases: tuple[PublishedRelease, ...],
 ) -> Problem:
     name, version = requirement.name, public_part(requirement.pin)
     newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
     is_newer = bool(version and satisfies(version, f">{newest.version}"))
     nearest = (nearest_release(name, version) if version else None) or newest
+    if is_newer and index_lacks(install, requirement):
+        return unlisted_release(context, install, requirement, line)
     if is_newer and context.trace.today >= date_read(name):  # it can also be uploaded later on the day of the table
         return newer_release(context, requirement, line, newest)
     table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"

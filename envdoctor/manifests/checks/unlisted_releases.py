@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from envdoctor.core.command_line import command_line
 from envdoctor.knowledge.age import can_update
 from envdoctor.knowledge.published import PublishedRelease, date_read, published_releases
-from envdoctor.knowledge.versions import public_part
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
+from envdoctor.knowledge.versions import is_prerelease, public_part
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem
 
@@ -18,6 +21,37 @@ def is_on_index(context: GuideContext, requirement: InstallRequirement) -> bool:
     """Whether the package index has the pinned release."""
     index = context.index_facts
     return index is not None and index.published(requirement.name, public_part(requirement.pin)) is not None
+
+
+def index_lacks(install: InstallStep, requirement: InstallRequirement) -> bool:
+    """Whether uv read the index and found no such release, also if the index has newer ones than the tables."""
+    conflicts = (install.resolution.conflict, *install.resolution.further_conflicts)
+    name, pin = re.escape(requirement.name), re.escape(requirement.pin)
+    missing = re.compile(rf"no version of {name}(?:\[[^\]]*\])?=={pin}(?![\w.+])")
+    return bool(pin) and any(map(missing.search, conflicts))
+
+
+def unlisted_release(
+    context: GuideContext, install: InstallStep, requirement: InstallRequirement, line: int
+) -> Problem:
+    """A version that is newer than the releases of the index."""
+    name, python = requirement.name, install.before.python or context.trace.python
+    found = context.index_facts.newest_release(name) if context.index_facts else None
+    final = [each for each in published_releases(name) if not (each.yanked or is_prerelease(each.version))]
+    usable = next((each for each in final if each.has_wheel(context.platform, python)), final[0])
+    newest = found.version if found else final[0].version
+    pin = f"{name}=={usable.version}"
+    return Problem(
+        "error",
+        f"{requirement.text}: the package index has no such release; the newest is {newest}",
+        (
+            guide_evidence(context, name, requirement.text, line),
+            table_evidence(name, f"no release {requirement.pin}, newest {newest}", "the package index"),
+        ),
+        f"Use {pin}.",
+        install_step(pin),
+        line=line,
+    )
 
 
 def older_releases(context: GuideContext, older: list[tuple[InstallRequirement, int]]) -> Problem:

@@ -172,3 +172,13 @@ def test_uv_sync_solves_the_extras_that_it_does_not_name(solver: UvStepSolver, t
     )
     result = audit(tmp_path, sh("pip install caps-torch", "uv sync"), solver)
     assert [(each.id, each.line) for each in result.findings if each.status == "error"] == [("RUN015", 4)]
+
+
+def test_a_release_that_neither_the_tables_nor_the_index_have(solver: UvStepSolver, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "transformers", "9.0")
+    result = audit(tmp_path, sh("pip install torch==2.99.0 transformers==9.0"), solver)
+    by_status = {each.status: each.message for each in result.findings if each.id == "RUN001"}
+    assert "index has no such release" in by_status["error"]
+    assert by_status["unknown"].startswith("transformers==9.0 is newer than the built-in tables")
+    torch = next(each for each in result.requirements if each.startswith("torch=="))
+    assert torch != "torch==2.99.0"
