@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA
+from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, OF_PAGE
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import is_known
@@ -36,12 +36,16 @@ def commands_with_pages(context: GuideContext, state: EnvironmentState) -> dict[
     for install in _steps_of(context, state):
         of_nvidia = (url for url in install.action.extra_indexes if "pypi.nvidia.com" in url)
         for page in [*other_indexes(install.action), *of_nvidia][:1]:
-            option = "--extra-index-url" if page in install.action.extra_indexes else "--find-links"
             for each in install.action.requirements:
-                own = shell_command("uv pip install {} {} {}", each.text, option, redact_variable("", page))
+                own = _install_from(page, install, each.text)
                 command = install.action.command  # `pip` alone is the section of an environment file
                 found[each.name] = command if " install " in command and " -r " not in command else own
     return found
+
+
+def _install_from(page: str, install: InstallStep, requirement: str) -> str:
+    option = "--extra-index-url" if page in install.action.extra_indexes else "--find-links"
+    return shell_command("uv pip install {} {} {}", requirement, option, redact_variable("", page))
 
 
 def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
@@ -71,8 +75,7 @@ def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str,
         pages = other_indexes(install.action)
         for each in install.action.requirements if pages else ():
             if "+" in each.pin and each.name not in TORCH_FAMILY:
-                page = redact_variable("", pages[0])
-                found[each.name] = f"a build of {page}, which was not read: install `{each.text}` from it afterwards"
+                found[each.name] = OF_PAGE.format(_install_from(pages[0], install, each.text))
     return found
 
 

@@ -76,7 +76,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             if is_isolated is not False
             else f"`{requirement.text}` is built from source before torch is installed",
             (
-                guide_evidence(context, requirement.name, install.action.command, line),
+                guide_evidence(context, requirement.name, _command(install, requirement), line),
                 table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
             ),
             *_ways_to_build(context, install, requirement.text, f"{requirement.name}=={release}"),
@@ -124,6 +124,11 @@ def _is_in_a_container(context: GuideContext, line: int) -> bool:
     text = (number for number in range(min(line, len(context.guide.lines)), 0, -1) if number not in code)
     headings = (each for number in text if _HEADING.match(each := context.guide.lines[number - 1]))
     return bool(_CONTAINER.search(next(headings, "")))
+
+
+def _command(install: InstallStep, requirement: InstallRequirement) -> str:
+    """The command of a step; the requirement in the section of an environment file, whose command is only `pip`."""
+    return install.action.command if " " in install.action.command else requirement.text
 
 
 def _has_torch(state: EnvironmentState) -> bool:
@@ -199,7 +204,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
             "error",
             f"{built.title} is built in an isolated environment without torch, which its {row.build_file} {verb}",
             (
-                guide_evidence(context, row.package, built.install.action.command, line),
+                guide_evidence(context, row.package, _command(built.install, requirement), line),
                 table_evidence(row.build_file, "import torch", row.source, row.date),
             ),
             "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",

@@ -21,6 +21,7 @@ from envdoctor.manifests.dropped_packages import (
     BEFORE_WITH_CONDA,
     BUILT_FROM_SOURCE,
     NOT_FROM_INDEX,
+    OF_PAGE,
     WITHOUT_NEED,
     dropped_lines,
 )
@@ -153,6 +154,21 @@ def test_a_package_of_an_address_gets_the_command_that_installs_it(requirement: 
     ((name, reason),) = [(each.name, each.reason) for each in main.dropped]
     assert reason == NOT_FROM_INDEX.format(command)
     assert name in ("openfold", "dllogger", "robosuite")
+
+
+PAGE = "https://data.pyg.org/whl/torch-1.13.1+cu117.html"
+
+
+def test_a_page_of_an_environment_file_is_part_of_the_command() -> None:
+    """The command of the section `pip` is no command of a reader."""
+    lines = ("dependencies:", "- python=3.9", "- pip", "- pip:", f"  - --find-links {PAGE}", "  - torch==1.13.1",
+             "  - torch-scatter==2.1.0+pt113cu117", "  - torch-geometric==2.2.0")  # fmt: skip
+    document = read_input("\n".join([*lines, ""]), "environment.yml", Files(None, "x86_64"))
+    main = audit_paths(document.paths[0], document.paths, None).main
+    scatter = f"uv pip install torch-scatter==2.1.0+pt113cu117 --find-links {PAGE}"
+    assert OF_PAGE.format(scatter) in [each.reason for each in main.dropped]
+    geometric = f"uv pip install torch-geometric==2.2.0 --find-links {PAGE}"
+    assert main.from_pages["torch-geometric"] == geometric
 
 
 def test_a_source_of_uv_is_part_of_the_command() -> None:
