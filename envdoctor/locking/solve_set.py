@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -198,14 +198,20 @@ class SetSearch:
     ) -> SolvedSet | str:
         """The requirements with limits of open packages, until nothing is reported; uv's output if none solves.
 
-        A set with a warning that no limit cures is one as well, with the warning in its note.
+        A set with a warning that no limit cures is one as well, with the warning in its note. Lower bounds, of newer
+        releases that the requirements can exclude, are left out where they have no solution with the other limits.
         """
         solver = self.solver
         with_warning: SolvedSet | None = None
         limits: list[str] = []
+        new: list[str] = []  # the last ones of the limits
         fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
         for _ in range(_MAX_REPAIRS):
             attempt, note = solver.run((*requirements, *limits), self.backend, preferences=preferences)
+            if not attempt.versions and (upper := _without_lower_bounds(new)):
+                limits = [*limits[: -len(new)], *upper]
+                new = upper
+                continue
             if not attempt.versions:
                 is_reason = not limits or is_unreachable(attempt.output)  # a limit is no requirement of the guide
                 return with_warning or (attempt.output if is_reason else "")
@@ -226,16 +232,13 @@ class SetSearch:
                         return self._with_dependencies(solved, attempt, problems)
                     if not problems.errors:
                         with_warning = _noted(solved, problems)
-                    more = [
-                        limit for pin in problems.pins
-                        if Requirement(pin).name not in fixed and (limit := limit_of_pin(pin, solved.versions))
-                    ]  # fmt: skip
+                    more = _limits_of(problems, solved, fixed)
                     solver.broken = "; ".join(problems.errors) or solver.broken
-            if violations:
-                solver.broken = "; ".join(violation.problem.message for violation in violations)
+            solver.broken = "; ".join(violation.problem.message for violation in violations) or solver.broken
             if not set(more) - set(limits):
                 break
-            limits += [limit for limit in more if limit not in limits]
+            new = [limit for limit in more if limit not in limits]
+            limits += new
         return with_warning or ""
 
     def relaxed(self) -> SolvedSet | None:
@@ -328,6 +331,18 @@ class SetSearch:
         dependencies = tuple(pin for pin in built if pin not in own)
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)
+
+
+def _limits_of(problems: SetProblems, solved: SolvedSet, fixed: Collection[str]) -> list[str]:
+    """The limits that cure the problems of a set, without those of packages whose version the guide states."""
+    open_pins = (pin for pin in problems.pins if Requirement(pin).name not in fixed)
+    return [limit for pin in open_pins if (limit := limit_of_pin(pin, solved.versions))]
+
+
+def _without_lower_bounds(limits: Sequence[str]) -> list[str]:
+    """The other limits, if some of the limits are lower bounds; none otherwise."""
+    upper = [limit for limit in limits if ">=" not in limit]
+    return upper if len(upper) < len(limits) else []
 
 
 def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:

@@ -229,3 +229,15 @@ def test_a_package_that_a_release_imports_and_does_not_require_is_added(sources:
     solved = solve_set(set_of(sh("pip install transformers==4.57.6")), sources, check)
     assert solved.state == "solved"
     assert solved_names(solved) == {"transformers", "einops"}
+
+
+def test_a_lower_bound_without_a_solution_does_not_hinder_the_other_limits(sources: Sources) -> None:
+    def check(solved: SolvedSet) -> SetProblems:
+        is_new = solved.versions["numpy"].startswith("2.")
+        old = "tokenizers is old"  # transformers excludes a newer one
+        pins = ("tokenizers>=9", *(["numpy<2"] if is_new else []))
+        return SetProblems((), pins, (old, *(["built for NumPy 1"] if is_new else [])))
+
+    solved = solve_set(set_of(sh("pip install numpy transformers==4.57.6")), sources, check)
+    assert solved.versions["numpy"] == "1.26.4"
+    assert solved.note.endswith("tokenizers is old")
