@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -20,27 +19,24 @@ from envdoctor.commands.audit_draft import (
     is_incomplete,
     new_problems,
     packages_of,
-    problems_of,
     remaining_notes,
     with_corrected_lines,
     with_sets,
 )
+from envdoctor.commands.audit_solve import solve_audit
 from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.download.sources import Sources, read_sources
 from envdoctor.knowledge.source_needs import needs_of_build
-from envdoctor.locking.set_solver import TOTAL_SECONDS
-from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, requirement_lines, solve_set
-from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
-from envdoctor.manifests.added_packages import MISSING, missing_packages, with_packages
+from envdoctor.locking.solve_set import Check, SolvedSet, requirement_lines
+from envdoctor.manifests import DroppedPackage, GuideAudit
+from envdoctor.manifests.added_packages import MISSING
 from envdoctor.manifests.dropped_packages import dropped_lines
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
-from envdoctor.manifests.stated_cuda import StatedCuda
 from envdoctor.manifests.write_back import MANIFESTS
 
 Traces = Sequence[tuple[Guide, GuideTrace]]
@@ -168,39 +164,6 @@ class Corrections:
                     f"cannot create {path.parent}: {error.strerror}", expected="a writable directory", hint=HINT
                 ) from error
             write_file(path, text, hint=HINT, replace=self.replace)
-
-
-def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
-    """Solve the set of each environment of a guide: without problems, what its steps install today, if it holds."""
-    sources, end, spent = read_sources(), time.monotonic() + TOTAL_SECONDS, 0.0
-
-    def timed(solved: SolvedSet) -> SetProblems:
-        """A check whose time does not count: that of a trial is minutes."""
-        nonlocal spent
-        started = time.monotonic()
-        problems = check(solved)
-        spent += time.monotonic() - started
-        return problems
-
-    missing = missing_packages(audit.findings)
-    sets = [with_packages(corrected, missing) for corrected in audit.sets if corrected.requirements]
-    if problems_of(audit.findings) or audit.unresolved:
-        return tuple(solve_set(corrected, sources, timed, end + spent) for corrected in sets)
-    solved = (solve_installed(each, sources, timed, end + spent) for each in sets if not each.is_partial)
-    return tuple(each for each in solved if each.state == "solved")
-
-
-def solve_installed(corrected: CorrectedSet, sources: Sources, check: Check, end: float) -> SolvedSet:
-    """The set of the releases that the steps install today; the one of their requirements if that one has a problem.
-
-    What the audit cannot judge for certain, because something was not read, is an error in a set.
-    """
-    today = msgspec.structs.replace(
-        corrected, own=corrected.installed, wanted=corrected.installed, requirements=corrected.installed,
-        oldest_day="", exclude_newer="", is_python_assumed=False, stated_cuda=StatedCuda(),
-    )  # fmt: skip
-    solved = solve_set(today, sources, check, end, gives_way=False)
-    return solved if solved.state == "solved" else solve_set(corrected, sources, check, end)
 
 
 def stated_target(solved: SolvedSet) -> str:

@@ -37,6 +37,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
+GAVE_WAY = "another version, because "
 _MAX_RELAXED = 8
 _OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
@@ -255,7 +256,7 @@ class SetSearch:
             if not text:
                 return None
             requirements[requirements.index(text)] = Requirement(text).name
-            dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
+            dropped.append(DroppedPackage(text, f"{GAVE_WAY}{conflict}"))
             near = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
             preferences = [each for each in near if output or each != text]  # not the version that is reported
             for day in dict.fromkeys((self.corrected.exclude_newer, "")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
@@ -67,9 +67,16 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
         "error" if fails else "warning",
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
         version_evidence(stack, "trl", "vllm"),
-        f"Install vLLM {specifier}" + (f" (newest: {vllm_releases[0]})" if vllm_releases else "") + f"{trl_fix}.",
+        f"Install vLLM {_releases(specifier, vllm_releases)}{trl_fix}.",
         either(*commands),
     )
+
+
+def _releases(specifier: str, releases: Sequence[str]) -> str:
+    """A range with its newest release; the release itself if it is the only one."""
+    if specifier.startswith("==") and len(releases) == 1:
+        return releases[0]
+    return f"{specifier} (newest: {releases[0]})" if releases else specifier
 
 
 @rule("HF020", kind="environment", severity=("error", "warning"), cause="silent-slow-path")

@@ -220,7 +220,7 @@ def _missing(  # noqa: PLR0917
         f"{text}, and no step installs it",
         (program, evidence),
         f"Install {package}; old code can need an old release of it.",
-        install_step(package, *limits_of_added(context)),
+        install_step(package, *limits_of_added(context, package)),
         line=launch.line or last_step(context),
     )
 

@@ -8,7 +8,7 @@ from itertools import islice
 from envdoctor.core.remedies import Install, Remedy
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import parse_requirement, required_specifier
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.resolution.index_facts import IndexFacts
@@ -90,10 +90,12 @@ def keeping_pins(remedies: tuple[Remedy, ...], environment: CorrectedEnvironment
     return tuple(kept) or remedies
 
 
-def needed_python(context: GuideContext, environment: CorrectedEnvironment, name: str, version: str) -> str:
-    """What a release needs if it has no wheel for the Python that the audit assumes."""
+def other_python(context: GuideContext, environment: CorrectedEnvironment, name: str, version: str) -> str:
+    """The Python that a release needs if it has no wheel for the one that the audit assumes."""
     python = environment.state.python or context.trace.python
     release = find_release(name, version)
     if release is None or release.kind != "wheels" or not python or release.has_wheel("", python):
         return ""
-    return f" It needs another Python: {name} {version} has no wheel for {python}."
+    older = [each for each in release.pythons if satisfies(each, f"<{python}") is True]
+    newest = max(older, key=dotted_numbers, default="")
+    return f"with Python {newest}, as it has no wheel for {python}" if newest else f"it has no wheel for {python}"

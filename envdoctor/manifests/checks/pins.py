@@ -26,7 +26,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.fitting_releases import (
     changed_requirers,
     keeping_pins,
-    needed_python,
+    other_python,
     pinned_requirer,
     requirer_that_excludes,
 )
@@ -294,8 +294,10 @@ def incompatible_release(
         fix, remedies = f"{excluding} excludes {package.name} {version}: use another release of it.", ()
     elif version:
         pin = f"{package.name}=={version}"
-        needs = needed_python(context, environment, package.name, version)
-        fix, remedies = f"Use {pin}.{needs}", install_step(pin, *changed_requirers(environment, package))
+        python = other_python(context, environment, package.name, version)
+        fix, remedies = f"Use {pin}.", install_step(pin, *changed_requirers(environment, package))
+        if python:  # the command would find no release
+            fix, remedies = f"Use {pin}, {python}.", ()
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
-from envdoctor.knowledge.releases import normalize_name, numpy2_releases
+from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
@@ -164,7 +164,7 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
         f"Install {package}; old code can need an old release of it."
         if package
         else f"Find out which project has the module {top}, and install it.",
-        install_step(package, *limits_of_added(context)) if package and "://" not in package else (),
+        install_step(package, *limits_of_added(context, package)) if package and "://" not in package else (),
         line=launch.line or last_step(context),
     )
 
@@ -217,9 +217,17 @@ def _and(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
-def limits_of_added(context: GuideContext) -> tuple[str, ...]:
-    """What a further package must not change: the newest releases of many require NumPy 2."""
-    torch = context.environments[-1].state.packages.get("torch")
+def limits_of_added(context: GuideContext, package: str) -> tuple[str, ...]:
+    """What a further package must not change: the newest releases of many require NumPy 2, or a newer torch."""
+    torch, index = context.environments[-1].state.packages.get("torch"), context.index_facts
+    if torch is None:
+        return ()
+    version = public_part(torch.version)
     first = next((each.first for each in numpy2_releases() if each.package == "torch"), "")
-    is_older = torch is not None and first and satisfies(public_part(torch.version), f"<{first}") is True
-    return ("numpy<2",) if is_older else ()
+    limits = ("numpy<2",) if first and satisfies(version, f"<{first}") is True else ()
+    name = normalize_name(re.split(r"[\[<>=!~]", package)[0])
+    newest = index.newest_release(name) if index and torch.pinned else None
+    texts = index.requires(newest.name, newest.version) if index and newest else ()
+    bounds = (bound for text in texts if (bound := parse_requirement(text)) and bound.name == "torch")
+    is_replaced = any(satisfies(version, bound.specifier) is False for bound in bounds if bound.specifier)
+    return (*limits, f"torch=={version}") if is_replaced else limits

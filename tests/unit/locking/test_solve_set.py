@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
-from envdoctor.commands.audit_fix import requirements_text, solve_installed, stated_target
+from envdoctor.commands.audit_fix import requirements_text, stated_target
+from envdoctor.commands.audit_solve import solve_installed, solve_with
 from envdoctor.download.sources import Sources
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet, audit_guide
@@ -241,3 +242,15 @@ def test_a_lower_bound_without_a_solution_does_not_hinder_the_other_limits(sourc
     solved = solve_set(set_of(sh("pip install numpy transformers==4.57.6")), sources, check)
     assert solved.versions["numpy"] == "1.26.4"
     assert solved.note.endswith("tokenizers is old")
+
+
+def test_a_missing_package_that_excludes_the_pins_is_left_out(sources: Sources) -> None:
+    corrected = set_of(sh("pip install torch==2.7.1"))
+    solved = solve_with(["vllm==0.10.2"], corrected, lambda each: solve_set(each, sources))
+    assert solved.state == "solved"
+    assert solved_names(solved) == {"torch"}
+    (left,) = solved.corrected.dropped
+    assert left.name == "vllm==0.10.2"
+    assert left.reason.startswith("it does not fit the other requirements: ")
+    added = solve_with(["einops"], corrected, lambda each: solve_set(each, sources))
+    assert solved_names(added) == {"torch", "einops"}

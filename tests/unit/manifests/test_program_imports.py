@@ -233,6 +233,17 @@ def test_a_module_of_torch_that_needs_another_package(checkout: Path) -> None:
     assert not audit_imports(checkout / "README.md", sh("pip install torch==2.8.0 tensorboard", "python train.py"))
 
 
+@each_case(("requires", "limit"), [("torch>=2.9", True), ("torch>=2.1", False), ("torch>=9; extra == 'gpu'", False)])
+def test_a_further_package_keeps_the_pinned_torch(requires: str, limit: bool, checkout: Path) -> None:
+    index = FixedIndex(*RELEASES)
+    index.requirements = {"plots 1.0": (requires,)}
+    solver = FixedSolver(index, {"torch": "2.8.0"})
+    text = sh("pip install torch==2.8.0", "python train.py")
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    (command,) = next(each for each in found if each.id == "RUN181").remedies[0].commands
+    assert command == f"uv pip install plots{' torch==2.8.0' if limit else ''}"
+
+
 @each_case(("torch", "limit"), [("2.2.0", True), ("2.8.0", False)])
 def test_a_further_package_keeps_the_numpy_of_torch(torch: str, limit: bool, checkout: Path) -> None:
     text = sh(f"pip install torch=={torch}", "python train.py")
