@@ -158,14 +158,7 @@ def test_script_installs_and_prints_the_torch_version(stack: SmallStack) -> None
 
 
 def test_script_works_without_uv(stack: SmallStack) -> None:
-    path = stack.write("script")
-    tools = stack.folder / "tools"
-    tools.mkdir()
-    # `-m venv` without ensurepip, which runs in test_script_compiles_with_pip.
-    make_venv_with_pip(stack.folder / "made")
-    (tools / f"python{PYTHON}").write_text('#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exec cp -a made "$3"\nexit 3\n')
-    (tools / f"python{PYTHON}").chmod(0o755)
-    done = stack.run("bash", path, PATH=f"{tools}:/usr/bin:/bin")
+    done = stack.run("bash", stack.write("script"), PATH=stack.path_without_uv())
     assert done.returncode == 0, done.stderr
     assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
 

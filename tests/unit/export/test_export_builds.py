@@ -53,9 +53,17 @@ def test_script_installs_wheels_then_compiles(stack: SmallStackWithBuild) -> Non
     assert not list(stack.folder.rglob("pwned"))
 
 
-@pytest.mark.early
 def test_script_compiles_with_pip(stack: SmallStackWithBuild) -> None:
-    done = stack.run("bash", stack.write("script"), PATH=without_uv(stack.folder), MAX_JOBS="2")
+    compile_with_pip(stack, stack.path_without_uv())
+
+
+@pytest.mark.long  # differs from the test above only in the program that creates the environment
+def test_script_compiles_with_pip_of_ensurepip(stack: SmallStackWithBuild) -> None:
+    compile_with_pip(stack, without_uv(stack.folder))
+
+
+def compile_with_pip(stack: SmallStackWithBuild, path: str) -> None:
+    done = stack.run("bash", stack.write("script"), PATH=path, MAX_JOBS="2")
     assert done.returncode == 0, done.stderr
     assert "Successfully installed fast-1.0" in done.stdout
     assert stack.build_report() == TWO_JOBS
