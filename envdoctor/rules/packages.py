@@ -34,12 +34,14 @@ PROVIDED_ELSEWHERE = frozenset({"triton", "torch", "opencv-python-headless", "op
 def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
     """One problem for each package whose version others reject; conflicts of severity `info` are left out."""
     versions = versions_of(stack)
-    of_engines = {each for engine in ENGINES for each in pins_of(stack, engine)}  # PKG050 reports them together
     conflicts = [
         violation
         for violation in requirements_of(stack).violations
-        if cause_of(violation, versions) == cause and not _is_minor(violation) and violation not in of_engines
+        if cause_of(violation, versions) == cause and not _is_minor(violation)
     ]
+    if conflicts:  # PKG050 reports those of engines together
+        of_engines = {each for engine in ENGINES for each in pins_of(stack, engine)}
+        conflicts = [each for each in conflicts if each not in of_engines]
     for name, violations in group_by_package(conflicts):
         yield version_conflict(stack, name, violations)
     undecided = [each for each in requirements_of(stack).undecided if cause_of(each, versions) == cause]

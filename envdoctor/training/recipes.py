@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ def recipe_engine(recipe: str) -> Engine:
     return read_recipe(recipe).engine
 
 
+@cache
 def read_settings(engine: Engine = "grpo", trainer: str = "grpo") -> tuple[Setting, ...]:
     """Read all settings from the settings file of an engine, as one of TRL's trainers has them."""
     path = bundled_directory("train") / SETTINGS_FILES[engine]
