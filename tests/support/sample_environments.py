@@ -83,6 +83,17 @@ def fatbin_container(*entries: bytes) -> bytes:
 def compile_with_fatbin(path: Path, section: bytes) -> Path:
     """Compile a shared library with these bytes in its section .nv_fatbin."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = path.with_name(path.name + ".bin")
-    data.write_bytes(section)
-    return compile_library(path, f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{data}\\"\\n.previous\\n");')
+    path.unlink(missing_ok=True)
+    path.write_bytes(_library_with_fatbin(section))
+    path.chmod(0o755)
+    return path
+
+
+@cache
+def _library_with_fatbin(section: bytes) -> bytes:
+    """The library with this section, compiled once in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "section.bin")
+        data.write_bytes(section)
+        code = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{data}\\"\\n.previous\\n");'
+        return compile_library(Path(folder, "library.so"), code).read_bytes()
