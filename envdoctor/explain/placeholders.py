@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import Install, Notation, Remedy, Step, UserCommand, either, parse_step
+from envdoctor.knowledge.header_packages import package_of_header
 from envdoctor.knowledge.libraries import NVIDIA_LIBRARY, OWN_VERSIONS, package_of_library
 from envdoctor.knowledge.releases import optional_specifier, releases_that_pin
+from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part, satisfies
 from envdoctor.knowledge.wheel_cuda import fitting_wheels
 
@@ -161,6 +163,7 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
     if bus := groups.get("bus", "").lower():
         found["bus_id"] = bus if "." in bus else f"{bus}.0"
     found |= _pythons_of_text(groups)
+    found |= _packages_of_text(groups)
     if missing := groups.get("missing"):
         found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
     known = {**values, **found}
@@ -180,14 +183,37 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
     return {name: value for name, value in found.items() if value}
 
 
+def _packages_of_text(groups: Mapping[str, str]) -> dict[str, str]:
+    """Packages that a message names by a header, by the release of generated code, or by the torch of a companion."""
+    header, gencode = package_of_header(groups.get("header", "")), groups.get("gencode")
+    return {
+        "header_package": header,
+        "header_package_named": f" ({header} of Debian and Ubuntu)" if header else "",
+        "gencode_requirement": bounded(f"protobuf>={gencode}") if gencode else "",
+        "companion_of_asked": _pin(groups.get("library", ""), groups.get("torch_asked", "")),
+    }
+
+
 def _pythons_of_text(groups: Mapping[str, str]) -> dict[str, str]:
     """The Pythons that a message permits: by the tags of wheels, by a specifier, by the first that conda excludes."""
     python_range, below = groups.get("python_range", ""), groups.get("conda_below", "").removeprefix("3.")
+    of_torch = _python_of_torch(groups.get("torch_wanted", ""))
     return {
+        "torch_python": of_torch,
+        "python_of_torch": f", such as {of_torch}" if of_torch else "",
         "wheel_python": _newest_python_of_tags(groups.get("wheel_tags", "")),
         "python_in_range": next((each for each in PYTHONS if python_range and satisfies(each, python_range)), ""),
         "conda_python": f"3.{int(below) - 1}" if below else "",
     }
+
+
+def _python_of_torch(version: str) -> str:
+    """A Python with wheels of a torch release, "3.11" for 2.1.2; empty for an unknown release."""
+    release = torch_releases().get(".".join(version.split(".")[:2]))
+    if not release or not release.python:
+        return ""
+    oldest, newest = release.python
+    return next((each for each in PYTHONS if satisfies(each, f">={oldest},<={newest}")), "")
 
 
 def _newest_python_of_tags(tags: str) -> str:

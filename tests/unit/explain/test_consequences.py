@@ -20,6 +20,15 @@ NO_GPU = "warning: no usable GPU found, --gpu-layers option will be ignored\n"
 BUSY = "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable\n"
 NO_NVCC = "/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found\n"
 WITHOUT = "warning: one possible reason is that llama.cpp was compiled without GPU support\n"
+XET = (
+    "Xet Storage is enabled for this repo, but the 'hf_xet' package is not installed. Falling back to regular HTTP "
+    "download. For better performance, install the package with: `pip install hf_xet`\n"
+)
+SHADOW = (
+    "ImportError: cannot import name 'load' from partially initialized module '{}' "
+    "(most likely due to a circular import) (/home/ada/{}.py)\n"
+)
+INSTALLED = "Requirement already satisfied: peft in /opt/v/lib/python3.11/site-packages (0.17.1)\n"
 ROCR = "$ ROCR_VISIBLE_DEVICES=0 llama-bench -m model.gguf\n"
 
 
@@ -55,6 +64,14 @@ def first_cause(text: str) -> str:
         ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>\nThe server is not running.\n", ""),
         (GGML + NO_GPU + WITHOUT, "driver-too-old"),
         (NO_GPU, "ext-cpu-build"),
+        (XET + "model.safetensors: 100%\n", ""),
+        (XET + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", "gpu-oom"),
+        (SHADOW.format("datasets", "datasets"), "wrong-python-env"),
+        (SHADOW.format("utils", "utils"), ""),  # two modules of the program import each other
+        (SHADOW.format("datasets", "site-packages/datasets/__init__"), ""),
+        (INSTALLED + "ModuleNotFoundError: No module named 'peft'\n", "wrong-python-env"),
+        (INSTALLED + "ModuleNotFoundError: No module named 'lab'\n", "module-of-program-missing"),
+        ("Name: lab\nNamespace: web\nModuleNotFoundError: No module named 'lab'\n", "module-of-program-missing"),
         (NO_NVCC + "Python: 3.11.10 (main)\nCUDA available: True\n", ""),
         (NO_NVCC + "ninja: build stopped: subcommand failed.\n", "cuda-home-missing"),
     ],

@@ -79,6 +79,8 @@ TAGS = (
     "with the following Python ABI tags: "
 )
 
+NO_TORCH = "ERROR: Could not find a version that satisfies the requirement {} (from versions: {})"
+
 
 @each_case(
     ("text", "commands"),
@@ -97,6 +99,17 @@ TAGS = (
         (
             "  - pytorch==1.9.0 -> python[version='>=3.8,<3.9.0a0|>=3.9,<3.10.0a0']",
             ["conda create --name env-3.9 python=3.9"],
+        ),
+        (NO_TORCH.format("torch==2.1.2 (from llava)", "2.2.0, 2.3.1"), ["uv venv --python 3.11 .venv-3.11"]),
+        (
+            NO_TORCH.format("torch==2.9.0 (from -r r.txt (line 3))", "2.0.0, 2.8.0"),
+            ["uv venv --python 3.12 .venv-3.12"],
+        ),
+        (NO_TORCH.format("torch==1.9.0", "1.11.0, 1.13.1"), []),  # no Python of that release is recorded
+        (NO_TORCH.format("torch==2.4.1", "2.1.0, 2.2.2"), ['python -c "import platform; print(platform.machine())"']),
+        (
+            "  - package vllm-0.6.0 requires python >=3.10,<3.11.0a0, but none of the providers can be installed",
+            ["conda create --name env-3.10 python=3.10"],
         ),
     ],
 )
