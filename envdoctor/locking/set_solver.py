@@ -20,7 +20,7 @@ from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
 from envdoctor.knowledge.versions import minor_of, newest_patch
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
-from envdoctor.locking.source_releases import Release, releases_to_build
+from envdoctor.locking.source_releases import Release, needs_newer_python, releases_to_build
 from envdoctor.locking.step_placeholders import newest_source_releases
 from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv
@@ -144,6 +144,7 @@ class SetSolver:
             for _ in range(_MAX_ATTEMPTS):
                 newest = partial(self._newest_releases, folder)
                 found = set() if attempt.versions else releases_to_build(attempt.output, requirements, newest)
+                found = {each for each in found if not needs_newer_python(*each, self.target.pythons[0])}
                 if not found - self.source_only:
                     break
                 self.source_only |= found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.resolution.step import StepSolution
@@ -43,6 +44,13 @@ def releases_to_build(
         bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
         ranges[name] = match[2] or stated.get(name, "") or (bounds[1] if bounds else "")
     return found | (find_newest(ranges) if ranges else set()) or older
+
+
+def needs_newer_python(name: str, version: str, python: str) -> bool:
+    """Whether a release has wheels for newer Pythons only, one of which it requires: its source is of no use."""
+    release = find_release(name, version)
+    tags = [tag.rstrip("+") for tag in release.pythons] if release and release.kind == "wheels" else []
+    return bool(tags) and all(satisfies(tag, f">{python}") for tag in tags)
 
 
 def builds_that_exclude(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from support.cases import each_case
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
@@ -15,6 +16,7 @@ from envdoctor.commands.audit_fix import requirements_text, stated_target
 from envdoctor.commands.audit_solve import solve_installed, solve_with
 from envdoctor.download.sources import Sources
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, accept, solve_set
+from envdoctor.locking.source_releases import needs_newer_python
 from envdoctor.manifests import CorrectedSet, audit_guide
 from envdoctor.manifests.stated_cuda import StatedCuda
 
@@ -254,3 +256,17 @@ def test_a_missing_package_that_excludes_the_pins_is_left_out(sources: Sources) 
     assert left.reason.startswith("it does not fit the other requirements: ")
     added = solve_with(["einops"], corrected, lambda each: solve_set(each, sources))
     assert solved_names(added) == {"torch", "einops"}
+
+
+@each_case(
+    "name, version, python, expected",
+    [
+        ("scipy", "1.18.1", "3.11", True),  # requires Python 3.12
+        ("scipy", "1.18.1", "3.12", False),
+        ("numpy", "1.26.4", "3.13", False),  # an installer builds it
+        ("rouge-score", "0.1.2", "3.11", False),
+    ],
+)
+def test_a_release_for_newer_pythons_is_not_built(name: str, version: str, python: str, expected: bool) -> None:
+    """uv states that the wheels of such a release are not usable, as for one that has only a source archive."""
+    assert needs_newer_python(name, version, python) is expected
