@@ -51,7 +51,8 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
                     *(table_evidence(f"setup.py:{row}", f"import {each}", "the project next to it")
                       for each, row in build.imports if each in modules),
                 ),
-                f"Install {', '.join(needed)} and wheel first, then add --no-build-isolation.",
+                f"Install {', '.join(needed)} and wheel first, then add --no-build-isolation"
+                f"{f' to `{install.action.command[:80]}`' if is_editable else ''}.",
                 steps(
                     shell_command("uv pip install {} wheel", needed),
                     *([] if is_editable else [shell_command("uv pip install {} --no-build-isolation", build.url)]),

@@ -57,7 +57,8 @@ _TOOLS = {
     "Pipfile": _PIPENV, "pixi": _PIXI,
 }  # fmt: skip
 # Locks that are written from another file, lists, and conda's files: no command of a tool changes them.
-_WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda", "setup.cfg", "setup.py"})
+_SETUPTOOLS = frozenset({"setup.cfg", "setup.py"})
+_WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda"}) | _SETUPTOOLS
 
 
 def tool_of_pyproject(text: str) -> Tool:
@@ -75,7 +76,9 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     if kind == "conda" and (remedies := _edits(finding, text, name)):
         return replace(finding, remedies=remedies)
     if kind in _WITHOUT_COMMANDS:
-        return replace(finding, remedies=_without_installs(finding.remedies))
+        packages = _installed(finding) if kind in _SETUPTOOLS else []
+        fix = f"{finding.fix} State {' and '.join(packages)} in install_requires." if packages else finding.fix
+        return replace(finding, fix=fix, remedies=_without_installs(finding.remedies))
     tool = tool_of_pyproject(text) if kind == "pyproject" else _TOOLS.get(kind)
     if tool is None:
         return finding
@@ -91,6 +94,12 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
         return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
 
     return replace(finding, remedies=_converted(finding.remedies, convert))
+
+
+def _installed(finding: Finding) -> list[str]:
+    """The packages that the first remedy installs, in the words of the file."""
+    steps = (step for remedy in finding.remedies[:1] for step in remedy.steps)
+    return [f"`{text}`" for step in steps if isinstance(step, Install) for text in step.packages]
 
 
 def _for_permitted_pythons(finding: Finding, text: str) -> Finding:

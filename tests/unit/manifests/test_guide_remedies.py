@@ -102,3 +102,12 @@ def test_an_old_release_is_built_with_the_torch_of_its_time(python: str, flash: 
     assert [remedy.commands[0] for remedy in finding.remedies] == ([command] if command else [])
     assert ("torch 2.0.0 of the time of flash-attn 1.0.4 (CUDA 11.7" in finding.fix) is (flash == "1.0.4")
     assert ("torch 2.0.0 has no wheel for 3.12" in finding.fix) is (not command)
+
+
+def test_a_setup_py_gets_the_requirement_that_it_has_to_state() -> None:
+    """No command changes a setup.py."""
+    text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch>=2.8.0", "torchaudio"])\n'
+    result = audit_text(text, "setup.py", None, NoSolver()).result
+    (finding,) = [each for each in result.findings if each.id == "RUN009"]
+    assert not finding.remedies
+    assert finding.fix.endswith(" State `torch==2.14.1` and `torchaudio==2.11.0` in install_requires.")
