@@ -194,7 +194,7 @@ def _problem(
     stops = "HfArgumentParser" if parser.is_of_dataclasses else "argparse"
     if launch.instruction == "CMD" and refusal.kind in _LACKING:
         message = f"{reason}: `docker run` without a command of its own stops"
-        fix = f"{fix} Or name it in the command of `docker run`."
+        fix = f"{fix} Or state them in the command of `docker run`."
         return Problem("warning", message, tuple(evidence), fix, line=line)
     return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
