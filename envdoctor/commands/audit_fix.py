@@ -250,7 +250,7 @@ def fix_commands(
         target = fix.write(path, corrected)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         outcome = outcome.with_written(target).with_commands(shell_command("cp {} {}", target, shown))
-    outcome = outcome.with_notes(*(f"{name} does not name {missing}: install it as well" for missing in written.missing))
+    outcome = outcome.with_notes(*(f"{name} does not name {each}: install it as well" for each in written.missing))
     return outcome.with_notes(*remaining_notes(written, f"the corrected {name}"))
 
 
