@@ -11,9 +11,11 @@ from typing import NamedTuple
 from envdoctor.commands.audit_file import AuditResult, FileAudit, UnreadableFile, audit_file, is_environment
 from envdoctor.commands.audit_fix import Corrections
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.resolution.step import StepSolver
 
 _MANIFEST = re.compile(
@@ -23,6 +25,7 @@ _MANIFEST = re.compile(
     r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL(?:ATION)?|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
     re.IGNORECASE,
 )
+_COMMAND = re.compile(r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE)
 _WORKFLOW = re.compile(r".*\.ya?ml")
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
@@ -42,6 +45,14 @@ class DirectoryAudit(NamedTuple):
     unreadable: tuple[UnreadableFile, ...]
     differences: tuple[Finding, ...]
     omitted: tuple[str, ...]
+
+
+def _has_commands(path: str) -> bool:
+    """Whether a notebook has commands of a shell."""
+    try:
+        return bool(_COMMAND.search(read_file_text(path)))
+    except (OSError, UnicodeError, ValueError):
+        return True  # the audit states why it cannot be read
 
 
 def audit_directory(
@@ -64,6 +75,9 @@ def audit_directory(
     skipped: list[str] = []
     unreadable: list[UnreadableFile] = []
     for path in paths:
+        if path.endswith(NOTEBOOK) and not _has_commands(path):  # judged only if it is named: they can be many
+            skipped.append(path)
+            continue
         try:
             audits.append(audit_file(path, machine, solver, below, fix_only_problems=True, python=python))
         except NothingToAudit:

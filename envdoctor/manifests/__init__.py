@@ -44,7 +44,7 @@ from envdoctor.manifests.dropped_packages import DroppedPackage
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import GuideTrace
-from envdoctor.manifests.mentions import OF_PROGRAMS, judge_mentions, lower_stated
+from envdoctor.manifests.mentions import OF_CODE, OF_PROGRAMS, judge_mentions, lower_stated
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.program_releases import with_one_release
 from envdoctor.manifests.records import build_stack
@@ -171,6 +171,8 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
         other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
         steps = confirmed(steps, context, other, evaluate_guide)
     steps += _without_refused(context, steps, machine, day, solver)
+    if any(each.program.is_notebook for each in context.guide.launches):
+        return [each for each in steps if each.id in OF_CODE]  # the audit of its project judges the packages
     steps = lower_stated(context.guide, with_one_release(context, steps))
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))

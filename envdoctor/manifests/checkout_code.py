@@ -18,9 +18,10 @@ from envdoctor.core.files import decode_text, read_file
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
+from envdoctor.manifests.notebook_cells import python_code
 from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.program_calls import called_imports
-from envdoctor.manifests.program_launches import Launch, Program
+from envdoctor.manifests.program_launches import NOTEBOOK, Launch, Program
 from envdoctor.manifests.search_paths import added_directories
 from envdoctor.manifests.working_directory import repository_of
 
@@ -185,7 +186,7 @@ class Checkout:
     def script(self, launch: Launch) -> str:
         """The file that a launch starts; empty if the checkout does not have it, and for tests."""
         program = launch.program
-        if _TESTS.match(program.script or program.module):
+        if _TESTS.match(program.script or program.module) and not program.script.endswith(NOTEBOOK):
             return ""
         # A guide leaves out steps such as `cd ..`.
         nested = (("", *accumulate(each.split("/"), posixpath.join)) for each in map(self.relative, launch.folders))
@@ -329,10 +330,16 @@ class Checkout:
             return ""
 
 
+    def code(self, path: str) -> str:
+        """The Python code of a file, also of a notebook."""
+        return python_code(self.text(path)) if path.endswith(NOTEBOOK) else self.text(path)
+
+
 @lru_cache(maxsize=4096)
 def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # noqa: ARG001  a changed file is read again
     try:
         text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
+        text = python_code(text) if path.suffix == NOTEBOOK else text
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
             tree = ast.parse(text)
         statements = import_statements(tree)

@@ -7,7 +7,7 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.releases import normalize_name
@@ -128,7 +128,12 @@ def hosted_notebook(context: GuideContext) -> str:
     """The service that a notebook is written for, whose environment has torch already; empty for other guides."""
     if not context.guide.name.endswith(".ipynb"):
         return ""
-    text = "\n".join(context.guide.lines)
+    return hosting_service(context.guide.lines)
+
+
+def hosting_service(lines: Sequence[str]) -> str:
+    """The service that a notebook is written for; empty without one."""
+    text = "\n".join(lines)
     return "Colab" if _COLAB.search(text) else "Kaggle" if "/kaggle/" in text else ""
 
 

@@ -134,7 +134,7 @@ class _Reader:
         if path not in self.files and len(self.files) < MAX_FILES:
             try:
                 with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-                    self.files[path] = _File(path, ast.parse(self.checkout.text(path)))
+                    self.files[path] = _File(path, ast.parse(self.checkout.code(path)))
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self.files[path] = None
         return self.files.get(path)

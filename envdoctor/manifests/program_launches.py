@@ -9,6 +9,7 @@ from typing import NamedTuple
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.shell_records import Command, is_known
 
+NOTEBOOK = ".ipynb"
 _PYTHON = re.compile(r"(?:i?python|pypy)(?:3(?:\.\d+)?)?")
 # Programs whose arguments name the script that they start.
 _LAUNCHERS = frozenset({
@@ -38,7 +39,12 @@ class Program(NamedTuple):
     @property
     def is_python(self) -> bool:
         """Whether it is a module or a file of Python, and no shell script."""
-        return bool(self.module) or self.script.endswith(".py")
+        return bool(self.module) or self.script.endswith((".py", NOTEBOOK))
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether it is a notebook."""
+        return self.script.endswith(NOTEBOOK)
 
     @property
     def subcommand(self) -> str:

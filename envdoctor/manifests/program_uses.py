@@ -132,7 +132,7 @@ def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
     for path, launch in list(checkout.files(launches).items())[:_MAX_FILES]:
         try:
             with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-                module = ast.parse(checkout.text(path))
+                module = ast.parse(checkout.code(path))
             if not is_on_service:
                 module = without_hosted_branches(module)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

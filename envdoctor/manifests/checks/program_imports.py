@@ -40,6 +40,11 @@ _SHARED = frozenset({
     "google", "azure", "nvidia", "opentelemetry", "ruamel", "zope", "sphinxcontrib", "backports", "jaraco", "paste",
     "intel", "lightning_cloud", "mpl_toolkits", "pip", "setuptools", "wheel", "pkg_resources", "distutils",
 })  # fmt: skip
+# What ipykernel, which runs a notebook, requires.
+_OF_KERNEL = frozenset({
+    "IPython", "ipykernel", "traitlets", "jupyter_client", "jupyter_core", "matplotlib_inline", "psutil", "tornado",
+    "zmq", "comm", "debugpy", "nest_asyncio", "packaging", "dateutil", "six", "decorator", "pygments", "platformdirs",
+})  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
 _OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio", "pillow", "numpy"})  # with what torchvision requires
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
@@ -105,7 +110,8 @@ def _missing_of(
     is_guide = any(each.line for each in context.guide.launches)
     texts = checkout.guide_text if is_guide else f"{checkout.guide_text}\n{checkout.manifest_text}"
     for top, each in missing.items():
-        is_reported = re.search(rf" needs {normalize_name(top)}\b", reported)
+        is_of_kernel = each.launch.program.is_notebook and top in _OF_KERNEL
+        is_reported = is_of_kernel or re.search(rf" needs {normalize_name(top)}\b", reported)
         if not is_reported and (top == "torch" or not names_in_text(names_of_module(top), texts)):
             yield top, each
 
@@ -157,6 +163,7 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
     launch = each.launch
     module = each.statement.module if each.statement.module in _NEEDED_BY else top
     name = f", which needs {top}" if module != top else ""
+    is_notebook = launch.program.is_notebook and len(each.chain) == 1
     return Problem(
         "error" if launch.line else "warning",
         f"{each.place} imports {module}{name}, and no step installs it",
@@ -165,7 +172,7 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
         if package
         else f"Find out which project has the module {top}, and install it.",
         install_step(package, *limits_of_added(context, package)) if package and "://" not in package else (),
-        line=launch.line or last_step(context),
+        line=launch.line or (each.statement.line if is_notebook else last_step(context)),
     )
 
 

@@ -13,6 +13,7 @@ from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, workflows
+from envdoctor.manifests.inputs.notebook_programs import with_notebook_program
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.project_programs import with_programs
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
@@ -63,7 +64,7 @@ def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> 
     document = _read(text, name, files, platform)
     if name != STANDARD_INPUT:
         document = with_steps_of_text(document, scripts.files_of_guide(text, name, files))
-    return with_programs(document, name, files)
+    return with_notebook_program(with_programs(document, name, files), name, files, read_input)
 
 
 def _read(text: str, name: str, files: Files, platform: str) -> Document:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
-from typing import Any
 
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
@@ -14,6 +11,7 @@ from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.notebook_cells import cell_blocks
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 from envdoctor.manifests.shell import without_prompt
@@ -70,7 +68,7 @@ def read_notebook(text: str, name: str, files: Files) -> Document:
     """A Jupyter notebook: `!pip` and `%pip` lines, `%%bash` cells, and Python code."""
     files = _files_of_notebook(text, name, files)
     blocks = []
-    for block in _cell_lines(text, json.loads(text).get("cells", [])):
+    for block in cell_blocks(text):
         first = block.lines[0][1].strip() if block.lines else ""
         if written := re.fullmatch(r"%%(?:writefile|file)\s+([\w./-]+)", first):
             files.add(written[1], block.lines[1:])
@@ -91,26 +89,6 @@ def _files_of_notebook(text: str, name: str, files: Files) -> Files:
         root = folder.parent
     names = own_names(root)
     return files.of_repository(root, names, is_readme=True) if cloned & names else files
-
-
-def _cell_lines(text: str, cells: list[dict[str, Any]]) -> Iterator[Block]:
-    """The code cells, with the lines of the file that contain them."""
-    raw = text.split("\n")
-    position = 0
-    for cell in cells:
-        source = cell.get("source", "") if isinstance(cell, dict) else ""
-        code = "".join(map(str, source)) if isinstance(source, list) else str(source)
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        lines: list[Line] = []
-        for each in code.split("\n"):
-            forms = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
-            found = (row for row in range(position, len(raw)) if any(form in raw[row] for form in forms))
-            position = next(found, position) if each.strip() else position
-            lines.append((position + 1, each))
-        magic = lines[0][1].strip() if lines else ""
-        is_shell = re.match(r"%%(?:(?:bash|sh|shell|system|sx|script\s+bash)\b|!)", magic)
-        yield Block("bash", "", tuple(lines[1:])) if is_shell else Block("python", "", tuple(lines))
 
 
 def read_web_page(text: str, name: str, files: Files) -> Document:

@@ -1,0 +1,86 @@
+"""Notebooks without install commands: the project file next to them names the packages of their imports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.program_imports import RELEASES
+
+from envdoctor.commands.audit_directory import audit_directory
+from envdoctor.commands.audit_file import AuditResult, audit_text
+from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.output.audit import coverage_text
+
+CODE = ("import torch\nx = 1\nx = 1\n", "%matplotlib inline\nif x:\n    !ls\nimport plots\n")
+
+
+def _notebook(*cells: str, indent: int | None = 1, **metadata: object) -> str:
+    code = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps({"cells": code, "metadata": metadata, "nbformat": 4}, indent=indent)
+
+
+def _audit(folder: Path, text: str) -> AuditResult:
+    path = folder / "docs/example.ipynb"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    solver = FixedSolver(FixedIndex(*RELEASES), {"torch": "2.8.0"})
+    return audit_text(text, str(path), None, solver, python="3.12").result
+
+
+@pytest.mark.parametrize("manifest", ["requirements.txt", "setup.py", "docs/requirements.txt"])
+def test_a_notebook_imports_what_its_project_does_not_require(manifest: str, checkout: Path) -> None:
+    text = "from setuptools import setup\nsetup(install_requires=['torch==2.8.0'])\n"
+    (checkout / "docs").mkdir()
+    (checkout / manifest).write_text(text if manifest == "setup.py" else "torch==2.8.0\n")
+    notebook = _notebook(*CODE)
+    result = _audit(checkout, notebook)
+    (found,) = result.findings
+    assert (found.id, found.status) == ("RUN181", "warning")
+    assert notebook.split("\n")[found.line - 1].strip().startswith('"import plots')
+    assert f"those of {manifest}, as no cell installs packages" in coverage_text(result)
+
+
+COMPLETE: dict[str, tuple[str, dict[str, str]]] = {  # a notebook, and files of the checkout
+    "a requirement": (_notebook(*CODE), {"requirements.txt": "torch==2.8.0\nplots\n"}),
+    "another file of the project": (_notebook(*CODE), {"docs/requirements.in": "plots\n"}),
+    "a package of the kernel": (_notebook("import torch", "from IPython import display"), {}),
+    "a module of the project": (_notebook("import torch", "import project.data"), {"project/figures.py": ""}),
+    "a handler": (_notebook("import torch", "try:\n    import plots\nexcept ImportError:\n    pass"), {}),
+    "one line": (_notebook(*CODE, indent=None), {}),
+}
+
+
+@each_case("name", [*COMPLETE])
+def test_a_notebook_that_lacks_nothing(name: str, checkout: Path) -> None:
+    text, files = COMPLETE[name]
+    for file, content in ({"requirements.txt": "torch==2.8.0\n"} | files).items():
+        (checkout / file).parent.mkdir(exist_ok=True)
+        (checkout / file).write_text(content)
+    assert not _audit(checkout, text).findings
+    if name == "another file of the project":
+        (checkout / "docs/requirements.in").unlink()
+
+
+@each_case("text", [_notebook(*CODE, colab={}), _notebook(*CODE, "!bash setup.sh")])
+def test_a_notebook_of_another_environment(text: str, checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    with pytest.raises(NothingToAudit):
+        _audit(checkout, text)
+
+
+def test_a_notebook_without_a_project(checkout: Path) -> None:
+    with pytest.raises(NothingToAudit):
+        _audit(checkout, _notebook(*CODE))
+
+
+def test_the_audit_of_a_directory_leaves_out_notebooks_that_install_nothing(checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    (checkout / "a.ipynb").write_text(_notebook(*CODE[:1]))
+    (checkout / "b.ipynb").write_text(_notebook("%pip install torch==2.8.0\nimport torch"))
+    found = audit_directory(str(checkout), None, None)
+    assert [Path(each).name for each in found.skipped] == ["a.ipynb"]
+    assert [Path(each.name).name for each in found.audits] == ["b.ipynb", "requirements.txt"]
