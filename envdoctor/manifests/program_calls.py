@@ -6,14 +6,11 @@ import ast
 import posixpath
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from envdoctor.manifests.import_statements import CALLING, EXITS, ImportStatement, imported_by, is_guard, is_main
 from envdoctor.manifests.program_launches import Program
 from envdoctor.manifests.subcommands import entry_functions
-
-if TYPE_CHECKING:
-    from envdoctor.manifests.checkout_code import Checkout
 
 MAX_FILES = 150
 _MAX_IMPORTS = 4  # that a name passes through
@@ -27,6 +24,13 @@ _CALLED_BY_LIBRARIES = frozenset({
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Body = Sequence[ast.stmt]
+
+
+class SourceFiles(Protocol):
+    """The files of a checkout."""
+
+    def code(self, path: str) -> str:
+        """The Python code of a file."""
 
 
 class Call(NamedTuple):
@@ -79,7 +83,7 @@ class _File:
 Finder = Callable[[str, Sequence[str], int], str]  # the file of a module: imported in a path, its parts, its level
 
 
-def program_calls(checkout: Checkout, start: str, program: Program, files: Sequence[str]) -> Iterator[Call]:
+def program_calls(checkout: SourceFiles, start: str, program: Program, files: Sequence[str]) -> Iterator[Call]:
     """The calls that a program certainly reaches: of its modules, and of the functions and classes that these use.
 
     Code under a condition, in a loop that can be empty, or in a `try` with a handler is left out, as is a function
@@ -94,7 +98,7 @@ def program_calls(checkout: Checkout, start: str, program: Program, files: Seque
 
 
 def called_imports(
-    checkout: Checkout, start: str, program: Program, find: Finder
+    checkout: SourceFiles, start: str, program: Program, find: Finder
 ) -> Iterator[tuple[str, ImportStatement]]:
     """The imports in the program and in the functions that it certainly calls, each with its file."""
     reader = _Reader(checkout, start, program, find)
@@ -118,7 +122,7 @@ def _with_end(paths: Sequence[str], path: str, module: Sequence[str], level: int
 class _Reader:
     """Follows the code of a program from its modules into the functions that it uses."""
 
-    def __init__(self, checkout: Checkout, start: str, program: Program, find: Finder) -> None:
+    def __init__(self, checkout: SourceFiles, start: str, program: Program, find: Finder) -> None:
         self.checkout = checkout
         self.start = start
         self.program = program
