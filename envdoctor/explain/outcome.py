@@ -21,6 +21,10 @@ WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
 )
 
+SUCCESS = re.compile(
+    r"\b(\d{1,3})/\1\s+(?:Running|Completed)\b|\bOK$|\b(?:[Ss]ucceeded|[Ss]uccessfully|COMPLETED)\b", re.MULTILINE
+)
+
 # A library selects another implementation and continues.
 FALLBACK_LINE = re.compile(
     r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b[Uu]sing [^\n]{2,60} instead\b"
@@ -39,3 +43,9 @@ def works_at_end(text: str) -> bool:
     start = max((found.start() for found in WORK.finditer(text)), default=-1)
     lines = text[start:].split("\n") if start >= 0 else []
     return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)
+
+
+def ends_with_success(text: str) -> bool:
+    """Whether the last line about a result reports success, as a list of running pods does."""
+    last = max((found.start() for found in SUCCESS.finditer(text)), default=-1)
+    return last >= 0 and not FAILURE.search(text, text.rfind("\n", 0, last) + 1)

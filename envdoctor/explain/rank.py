@@ -17,7 +17,13 @@ from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
 from envdoctor.explain.import_failures import import_crash, import_failure
 from envdoctor.explain.missing_modules import missing_module, requested_packages
-from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE, fails_elsewhere, works_at_end
+from envdoctor.explain.outcome import (
+    FALLBACK_LINE,
+    WARNING_LINE,
+    ends_with_success,
+    fails_elsewhere,
+    works_at_end,
+)
 from envdoctor.explain.placeholders import (
     bounded_requirements,
     changes_something,
@@ -112,7 +118,8 @@ def explain(
     if not derived and not symptoms:
         derived = missing_module(scanned.excerpt) or import_crash(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
-    if is_unknown and not pasted.kinds and scanned.size <= LONGEST_TEXT:
+    is_short = scanned.size <= LONGEST_TEXT
+    if is_unknown and is_short and not pasted.kinds and not ends_with_success(scanned.excerpt):
         derived = similar_symptoms(scanned.excerpt)
     if is_unknown and not derived:
         derived = described_symptom(scanned.excerpt)

@@ -67,3 +67,17 @@ def test_a_name_that_came_back_leaves_the_direction_open() -> None:
     assert first.undecided
     assert first.confidence < 0.5
     assert "5.4.0 has again" in first.find_out[0].shows
+
+
+@pytest.mark.parametrize(
+    ("text", "causes"),
+    [
+        ("nvidia-driver-daemonset-hk5zt   0/1     CrashLoopBackOff   9 (2m11s ago)   31m", ["driver-not-loaded"]),
+        ("nfs: server 10.0.0.9 not responding, still trying", ["file-system-fault"]),
+        ("nvidia-driver-daemonset-hk5zt   1/1     Running            0               31m", []),
+        ("nfs: server 10.0.0.9 not responding, still trying\nnfs: server 10.0.0.9 OK", []),
+    ],
+)
+def test_a_line_that_reports_success_is_not_similar_to_an_error(text: str, causes: list[str]) -> None:
+    found = explain(io.BytesIO(text.encode())).causes
+    assert [each.cause for each in found if each.confidence >= UNDECIDED or not causes][:1] == causes
