@@ -14,11 +14,11 @@ from envdoctor.knowledge.call_needs import CallData, CallNeed, call_needs
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
+from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_installed
 from envdoctor.manifests.checks.program_imports import (
     last_step,
-    limits_of_added,
     named_packages,
     names_of_module,
 )
@@ -219,8 +219,7 @@ def _missing(  # noqa: PLR0917
         "error" if launch.line else "warning",
         f"{text}, and no step installs it",
         (program, evidence),
-        f"Install {package}; old code can need an old release of it.",
-        install_step(package, *limits_of_added(context, package)),
+        *installed_further(context, package),
         line=launch.line or last_step(context),
     )
 

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
-from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
 from envdoctor.manifests.checkout_code import ReachedImport
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
+from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_installed
 from envdoctor.manifests.context import GuideContext
@@ -164,14 +164,14 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
     module = each.statement.module if each.statement.module in _NEEDED_BY else top
     name = f", which needs {top}" if module != top else ""
     is_notebook = launch.program.is_notebook and len(each.chain) == 1
+    unknown = f"Find out which project has the module {top}, and install it."
+    fix, remedies = installed_further(context, package) if package else (unknown, ())
     return Problem(
         "error" if launch.line else "warning",
         f"{each.place} imports {module}{name}, and no step installs it",
         _evidence(context, module, each),
-        f"Install {package}; old code can need an old release of it."
-        if package
-        else f"Find out which project has the module {top}, and install it.",
-        install_step(package, *limits_of_added(context, package)) if package and "://" not in package else (),
+        fix,
+        remedies if "://" not in package else (),
         line=launch.line or (each.statement.line if is_notebook else last_step(context)),
     )
 
@@ -222,19 +222,3 @@ def _question(
 
 def _and(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
-def limits_of_added(context: GuideContext, package: str) -> tuple[str, ...]:
-    """What a further package must not change: the newest releases of many require NumPy 2, or a newer torch."""
-    torch, index = context.environments[-1].state.packages.get("torch"), context.index_facts
-    if torch is None:
-        return ()
-    version = public_part(torch.version)
-    first = next((each.first for each in numpy2_releases() if each.package == "torch"), "")
-    limits = ("numpy<2",) if first and satisfies(version, f"<{first}") is True else ()
-    name = normalize_name(re.split(r"[\[<>=!~]", package)[0])
-    newest = index.newest_release(name) if index and torch.pinned else None
-    texts = index.requires(newest.name, newest.version) if index and newest else ()
-    bounds = (bound for text in texts if (bound := parse_requirement(text)) and bound.name == "torch")
-    is_replaced = any(satisfies(version, bound.specifier) is False for bound in bounds if bound.specifier)
-    return (*limits, f"torch=={version}") if is_replaced else limits

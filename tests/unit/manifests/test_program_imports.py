@@ -11,6 +11,7 @@ from support.guide_cases import sh
 from support.program_imports import RELEASES, audit_imports
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.resolution.step import StepProblem, StepSolution
 
 
 def test_a_program_imports_what_no_step_installs(checkout: Path) -> None:
@@ -242,6 +243,26 @@ def test_a_further_package_keeps_the_pinned_torch(requires: str, limit: bool, ch
     found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
     (command,) = next(each for each in found if each.id == "RUN181").remedies[0].commands
     assert command == f"uv pip install plots{' torch==2.8.0' if limit else ''}"
+
+
+class OlderTorch(FixedSolver):
+    """A solver for which no release of a package fits a torch."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        """A conflict where both are named."""
+        names = {each.name for each in problem.requirements}
+        return StepSolution(conflict="plots") if names >= {"plots", "torch"} else super().__call__(problem)
+
+
+def test_no_release_of_a_further_package_fits_the_pinned_torch(checkout: Path) -> None:
+    index = FixedIndex(*RELEASES)
+    index.requirements = {"plots 1.0": ("torch>=2.9",)}
+    text = sh("pip install torch==2.8.0", "python train.py")
+    solver = OlderTorch(index, {"torch": "2.8.0"})
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    (finding,) = [each for each in found if each.id == "RUN181"]
+    assert finding.fix.startswith("No release of plots fits torch 2.8.0: ")
+    assert not finding.remedies
 
 
 @each_case(("torch", "limit"), [("2.2.0", True), ("2.8.0", False)])

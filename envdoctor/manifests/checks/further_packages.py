@@ -1,0 +1,48 @@
+"""The remedy for a package that programs need and no step installs: it keeps the torch and the numpy of the guide."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.core.remedies import Remedy
+from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.checks.evidence import install_step
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.pinned_steps import resolve_with_pin
+from envdoctor.resolution.requirement import parse_install_requirement
+
+
+def installed_further(context: GuideContext, package: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The words and the command that install a further package, if a release of it fits the pinned torch."""
+    limits = _limits(context, package)
+    torch = next((each for each in limits if each.startswith("torch==")), "")
+    if torch and not _fits(context, package, torch):
+        fix = f"No release of {package} fits {torch.replace('==', ' ')}: run the program in another environment"
+        return f"{fix}, or use a newer torch.", ()
+    return f"Install {package}; old code can need an old release of it.", install_step(package, *limits)
+
+
+def _limits(context: GuideContext, package: str) -> tuple[str, ...]:
+    """What a further package must not change: the newest releases of many require NumPy 2, or a newer torch."""
+    torch, index = context.environments[-1].state.packages.get("torch"), context.index_facts
+    if torch is None:
+        return ()
+    version = public_part(torch.version)
+    first = next((each.first for each in numpy2_releases() if each.package == "torch"), "")
+    limits = ("numpy<2",) if first and satisfies(version, f"<{first}") is True else ()
+    name = normalize_name(re.split(r"[\[<>=!~]", package)[0])
+    newest = index.newest_release(name) if index and torch.pinned else None
+    texts = index.requires(newest.name, newest.version) if index and newest else ()
+    bounds = (bound for text in texts if (bound := parse_requirement(text)) and bound.name == "torch")
+    is_replaced = any(satisfies(version, bound.specifier) is False for bound in bounds if bound.specifier)
+    return (*limits, f"torch=={version}") if is_replaced else limits
+
+
+def _fits(context: GuideContext, package: str, torch: str) -> bool:
+    """Whether a release of a package has a solution with a torch; also if that is not known."""
+    last = context.trace.installs[-1]
+    pin = parse_install_requirement(torch, last.action.line)
+    action = last.action._replace(tool="uv", requirements=(pin,) if pin else ())
+    resolution = resolve_with_pin(last._replace(action=action), package, context.solver)
+    return resolution is None or resolution.state != "conflict"
