@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from envdoctor.download.sources import Sources, read_sources
 from envdoctor.knowledge.gpu_catalogue import catalogue
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
-from envdoctor.locking.lock import Lock
+from envdoctor.locking.lock import Lock, Target
 from envdoctor.locking.resolve import Resolution, default_target, resolution_error, resolve, target_for_machine
 from envdoctor.locking.targets import NamedProfile, named_profiles
 from envdoctor.machine import recorded as machines
@@ -164,7 +164,8 @@ def _create_matrix(names: Sequence[str]) -> CommandResult:
     """
     profiles = [named for named in named_profiles(names) if names or named.profile.notebook is None]
     unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
-    cells = tuple(cell for machine in _all_machines() for cell in _matrix_row(machine, profiles))
+    lock_state = cache(_lock_state)  # most machines have the same target, and a lock has thousands of hashes
+    cells = tuple(cell for machine in _all_machines() for cell in _matrix_row(machine, profiles, lock_state))
     bad = unusable or any(cell.fits and cell.locked == "not locked" for cell in cells)
     return CommandResult(Matrix(cells, unusable), EXIT_NO if bad else EXIT_OK)
 
@@ -176,14 +177,17 @@ def _all_machines() -> Iterator[Machine]:
         yield machines.read_recorded(name)
 
 
-def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[MatrixCell]:
+def _matrix_row(
+    machine: Machine, profiles: Sequence[NamedProfile], lock_state: Callable[..., tuple[LockState, str]]
+) -> Iterator[MatrixCell]:
     choice = choose(machine, [named.profile for named in profiles])
     for named in profiles:
         candidate = candidate_for(machine, named.profile)
         state: LockState = "not locked"
         reasons: tuple[str, ...]
         if candidate.accepted:
-            state, reason = _lock_state(machine, named)
+            target = target_for_machine(machine, named.profile)
+            state, reason = lock_state(named.name, target.architecture, target.glibc, target.pythons)
             reasons = (reason,) if reason else ()
         else:
             reasons = violation_texts(candidate)
@@ -191,16 +195,15 @@ def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[
         yield MatrixCell(named.profile.id, machine.name, candidate.accepted, chosen, state, reasons)
 
 
-def _lock_state(machine: Machine, named: NamedProfile) -> tuple[LockState, str]:
-    target = target_for_machine(machine, named.profile)
-    files = [file for python in target.pythons if (file := locks.find_lock(named.name, target, python))]
+def _lock_state(name: str, architecture: str, glibc: str, pythons: tuple[str, ...]) -> tuple[LockState, str]:
+    target = Target(architecture, glibc, pythons)
+    files = [file for python in target.pythons if (file := locks.find_lock(name, target, python))]
     if any(not file.without for file in files):
         return "locked", ""
     if files:
         omitted = ", ".join(files[0].without)
         return "partial", f"without {omitted}: the PyTorch index was not reachable when the lock was created"
-    pythons = ", ".join(target.pythons)
     return (
         "not locked",
-        f"no lock for {target.platform} and Python {pythons}: {command_line('envdoctor', 'lock', named.name)}",
+        f"no lock for {target.platform} and Python {', '.join(pythons)}: {command_line('envdoctor', 'lock', name)}",
     )
