@@ -70,7 +70,8 @@ class Request:
     def take_over(self) -> None:
         """Give this process the client's environment."""
         os.setpgid(0, 0)  # a signal to the own group does not reach the server
-        Path("/proc/self/comm").write_text(f"fork{self.client}", encoding="ascii")
+        with io.FileIO("/proc/self/comm", "w") as file:  # a text file or a Path costs 250 copied pages, 1 ms
+            file.write(b"fork%d" % self.client)
         for limit in LIMITS:
             resource.setrlimit(limit, resource.prlimit(self.client, limit))
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -118,8 +119,8 @@ class Request:
 
 def ignored_signals(pid: int) -> set[signal.Signals]:
     """The signals that a process ignores, as in jobs in the background; an interpreter started by it does, too."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    with io.FileIO(f"/proc/{pid}/status") as file:
+        mask = int(file.readall().partition(b"SigIgn:")[2].split()[0], 16)
     return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
 
