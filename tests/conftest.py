@@ -133,6 +133,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         start_in_background(shared_folder(session.config))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Collect cycles once. Two plugins of pytest do so as well, and go through all tables that the tests loaded."""
+    gc.collect()
+    gc.freeze()
+
+
 def is_skipped(item: pytest.Item) -> bool:
     """Whether a mark `skipif` applies to a test."""
     return any(mark.args[:1] == (True,) for mark in item.iter_markers("skipif"))
