@@ -72,10 +72,10 @@ def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.early
 def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run, python = tmp_path / "run", isolated_forking(stack_python)
     log = tmp_path / "out"
     plan = envdoctor(
-        *train_arguments(stack_python, run, "--gpus=2", "--dry-run", "--format=json", max_steps=100_000),
+        *train_arguments(python, run, "--gpus=2", "--dry-run", "--format=json", max_steps=100_000),
         home=tmp_path,
     )
     planned = json.loads(plan.stdout)["data"]["run"]
@@ -85,7 +85,7 @@ def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path:
     with log.open("wb") as out:
         torchrun = subprocess.Popen(
             planned["command"], stdout=out, stderr=subprocess.STDOUT,
-            env=environment(tmp_path, PYTHON_EXEC=str(isolated_forking(stack_python))) | variables,
+            env=environment(tmp_path, PYTHON_EXEC=str(python)) | variables,
         )  # fmt: skip
         wait_for(lambda: last_step(run) >= 3 or torchrun.poll() is not None, "third step", 300)
         torchrun.send_signal(signal.SIGTERM)
