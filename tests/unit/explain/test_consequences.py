@@ -64,6 +64,7 @@ def first_cause(text: str) -> str:
         ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>\nThe server is not running.\n", ""),
         (GGML + NO_GPU + WITHOUT, "driver-too-old"),
         (NO_GPU, "ext-cpu-build"),
+        ("/usr/bin/ld: cannot find -lstdc++: No such file or directory\n", "compiler-missing"),
         (XET + "model.safetensors: 100%\n", ""),
         (XET + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", "gpu-oom"),
         (SHADOW.format("datasets", "datasets"), "wrong-python-env"),
