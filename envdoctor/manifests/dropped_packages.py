@@ -12,8 +12,8 @@ NOT_FROM_INDEX = "not from an index: install it after these requirements with `{
 OF_PAGE = "a build of a page that was not read: install it after these requirements with `{}`"
 NO_WHEEL = "the index has no wheel: install it after these requirements with `{}`"
 BUILT_FROM_SOURCE = (
-    "only a source archive on the index: build after these requirements with `uv pip install pip setuptools wheel` "
-    "and `uv pip install --no-build-isolation {}`"
+    "only a source archive on the index: build after these requirements with "
+    "`uv pip install pip 'setuptools<82' wheel` and `uv pip install --no-build-isolation {}`"  # pkg_resources
 )
 _JOINED = (BEFORE_WITH_CONDA, BUILT_FROM_SOURCE)  # one command takes several packages
 
