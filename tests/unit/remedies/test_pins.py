@@ -100,6 +100,8 @@ FAULTS = [
     ("PKG067", V4, "typer 0.12.5, click 8.2.1"),
     ("PKG068", V4, "g2p-en 2.1.0, nltk 3.9.1"),
     ("PKG021", V4, "librosa 0.9.2, setuptools 82.0.0"),
+    ("PKG069", V4, "webrtcvad 2.0.10, setuptools 84.2.1"),
+    ("PKG070", V4, "pyworld 0.3.5, setuptools 84.2.1"),
     ("PKG022", V4, "gradio 3.48.0, starlette 1.10.0"),
     ("PKG023", V4, "gradio 4.44.1, gradio-client 1.3.0, pydantic 2.13.5"),
     ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),

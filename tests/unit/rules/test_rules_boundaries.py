@@ -359,6 +359,8 @@ def package_pairs() -> Iterator[Case]:
         ("PKG067", "warning", "typer 0.15.3, click 8.2.0", "typer 0.15.4"),
         ("PKG068", "warning", "g2p-en 2.1.0, nltk 3.9", "nltk 3.8.1"),
         ("PKG021", "error", "librosa 0.10.1, setuptools 82.0.0", "librosa 0.10.2"),
+        ("PKG069", "error", "webrtcvad 2.0.10, setuptools 82.0.0", "setuptools 81.0.0"),
+        ("PKG070", "error", "pyworld 0.3.5, setuptools 82.0.0", "pyworld 0.3.6"),
         ("PKG022", "error", "gradio 5.3.0, starlette 1.0.0", "gradio 5.4.0"),
         ("PKG022", "error", "gradio 3.24.1, starlette 1.0.0, setuptools 80.9.0", "starlette 0.52.1"),
         ("PKG023", "error", "gradio-client 1.7.2, pydantic 2.11.0", "gradio-client 1.8.0"),

@@ -216,6 +216,8 @@ BROKEN = [
     ("typer 0.12.5, click 8.3.1", "PKG067", "warning"),
     ("g2p-en 2.1.0, nltk 3.9.2", "PKG068", "warning"),
     ("librosa 0.9.0, setuptools 84.2.1", "PKG021", "error"),
+    ("webrtcvad 2.0.10, setuptools 84.2.1", "PKG069", "error"),
+    ("pyworld 0.3.5, setuptools 82.0.0", "PKG070", "error"),
     ("gradio 3.48.0, starlette 1.10.0", "PKG022", "error"),
     ("gradio-client 1.3.0, pydantic 2.13.5", "PKG023", "error"),
     ("peft 0.19.1, torchao 0.10.0", "HF007", "error"),
