@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,7 +69,12 @@ def parse_blocks(text: str) -> list[Block]:
     1. `pip install torch`        -> a block of one command
     ```bash                       -> a block in the language bash
     """
-    return list(_MarkdownReader(text.removeprefix("\ufeff")).blocks())
+    return list(_blocks(text))
+
+
+@lru_cache(maxsize=2)  # a guide is parsed for its commands, and once more for the paths through it
+def _blocks(text: str) -> tuple[Block, ...]:
+    return tuple(_MarkdownReader(text.removeprefix("\ufeff")).blocks())
 
 
 @cache
