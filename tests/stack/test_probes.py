@@ -52,18 +52,49 @@ def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **v
     return json.loads(result.read_text())
 
 
+# Runs each probe in a fork, as a start of the interpreter takes longer.
+RUN_EACH = """
+import os, runpy
+for name in {names!r}:
+    if not os.fork():
+        sys.argv = [f"{folder}/{{name}}.py", f"{results}/{{name}}.json"]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        sys.exit()
+    assert os.wait()[1] == 0, name
+"""
+
+
+@pytest.fixture(scope="module")
+def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict]]:
+    """The reports of the GPU probes without torch, and with a torch for the CPU without and with a GPU."""
+    folder = tmp_path_factory.mktemp("probes")
+    use = f"sys.path.append({str(fake_torch(folder, None))!r}); import _needs; _needs.DEVICE_FILES = "
+    patches = {
+        "no torch": "sys.path = [p for p in sys.path if 'site-packages' not in p]",
+        "no GPU": f"{use}()",
+        "GPU": f"{use}('/dev/null',)",
+    }
+    found = {}
+    for number, (place, patch) in enumerate(patches.items()):
+        results = folder / str(number)
+        results.mkdir()
+        code = RUN_EACH.format(names=GPU_PROBES, folder=PROBES_FOLDER, results=results)
+        code = f"import sys; sys.path.insert(0, {str(PROBES_FOLDER)!r})\n{patch}\n{code}"
+        finished = process.run([sys.executable, "-c", code], timeout=300, env=probe_variables(folder), cwd=folder)
+        assert finished.ok, finished.output
+        found[place] = {name: json.loads((results / f"{name}.json").read_text()) for name in GPU_PROBES}
+    return found
+
+
 @pytest.mark.parametrize("name", GPU_PROBES)
-def test_gpu_probe_is_unavailable_without_importing_torch(tmp_path: Path, name: str) -> None:
-    use = f"sys.path.append({str(fake_torch(tmp_path, None))!r}); import _needs; _needs.DEVICE_FILES = "
-    no_torch = run_probe_script(
-        PYTHON, name, tmp_path, "sys.path = [p for p in sys.path if 'site-packages' not in p]"
-    )
-    no_gpu = run_probe_script(PYTHON, name, tmp_path, use + "()")
-    with_gpu = run_probe_script(PYTHON, name, tmp_path, use + "('/dev/null',)")
-    assert {no_torch["outcome"], no_gpu["outcome"], with_gpu["outcome"]} == {"unavailable"}
-    assert no_torch["message"] == "torch is not installed"
-    assert no_gpu["message"] == "torch sees no CUDA device: torch 2.9.0+x is a CPU build"
-    assert with_gpu["message"] == "torch 2.9.0+x is a CPU build, but this machine has an NVIDIA GPU (/dev/null)"
+def test_gpu_probe_is_unavailable_without_importing_torch(name: str, without_gpu: dict[str, dict[str, dict]]) -> None:
+    reports = {place: results[name] for place, results in without_gpu.items()}
+    assert {report["outcome"] for report in reports.values()} == {"unavailable"}
+    assert {place: report["message"] for place, report in reports.items()} == {
+        "no torch": "torch is not installed",
+        "no GPU": "torch sees no CUDA device: torch 2.9.0+x is a CPU build",
+        "GPU": "torch 2.9.0+x is a CPU build, but this machine has an NVIDIA GPU (/dev/null)",
+    }
 
 
 # --- the bundled probes in a real stack
