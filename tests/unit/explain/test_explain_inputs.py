@@ -100,7 +100,7 @@ def test_a_slow_writer_is_awaited(tmp_path: Path) -> None:
 def test_a_process_substitution_is_read_to_its_end(program: str, expected: str, tmp_path: Path) -> None:
     command = f"{shlex.join(COMMAND)} explain <({program})"  # a fork of another program has no such descriptor
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, env=environment(tmp_path), timeout=15, check=False
+        ["bash", "-c", command], capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False
     )
     assert expected in done.stdout + done.stderr
 
