@@ -305,18 +305,23 @@ def _ends(node: ast.stmt) -> bool:
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of an expression that are evaluated: not those of a lambda, or after `and`, `or` and `if`."""
-    yield node
-    match node:
-        case ast.Lambda():
-            return
-        case ast.IfExp(test=test):
-            children: list[ast.AST] = [test]
-        case ast.BoolOp(values=[first, *_]):
-            children = [first]
-        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            children = [node.generators[0].iter]
-        case _:
-            children = list(ast.iter_child_nodes(node))
-    for each in children:
-        yield from _evaluated(each)
+    """The parts of an expression that are evaluated: not those of a lambda, or after `and`, `or` and `if`.
+
+    Without recursion, because an expression can have thousands of levels.
+    """
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        match node:
+            case ast.Lambda():
+                continue
+            case ast.IfExp(test=test):
+                children: list[ast.AST] = [test]
+            case ast.BoolOp(values=[first, *_]):
+                children = [first]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                children = [node.generators[0].iter]
+            case _:
+                children = list(ast.iter_child_nodes(node))
+        waiting += reversed(children)

@@ -142,6 +142,7 @@ CASES = {
     "an argument of another object": ("demo = build()\ndemo.queue(concurrency_count=2)", ""),
     "a function of that name": ("from own import mean_squared_error as mse\nmse(a, b, squared=False)", ""),
     "a package that is not installed": ("import lightning as L\nL.Trainer(gpus=1)", ""),
+    "an expression with many levels": (ARGUMENTS + "x = y" + ".f(1)" * 900, ""),
 }  # fmt: skip
 INSTALL = "pip install torch==2.8.0 trl transformers librosa flash-attn pytorch-lightning scikit-learn gradio"
 CONFIG = '{"evaluation_strategy": "no", "output_dir": "out"}'
@@ -157,6 +158,7 @@ def audit(
     index = FixedIndex(IndexedRelease("pytorch-lightning", "2.6.6", "2026-10-01"))
     solver = FixedSolver(index, VERSIONS | (releases or {}))
     result = audit_text(sh(install, "python train.py"), str(folder / "README.md"), None, solver).result
+    assert not [each for each in result.findings if each.status == "crashed"]
     return [each for each in result.findings if each.id == "RUN222"]
 
 
