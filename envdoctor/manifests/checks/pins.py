@@ -295,9 +295,10 @@ def incompatible_release(
     elif version:
         pin = f"{package.name}=={version}"
         python = other_python(context, environment, package.name, version)
-        fix, remedies = f"Use {pin}.", install_step(pin, *changed_requirers(environment, package))
+        requirers = changed_requirers(environment, package)
+        fix, remedies = f"Use {pin}.", install_step(pin, *requirers)
         if python:  # the command would find no release
-            fix, remedies = f"Use {pin}, {python}.", ()
+            fix, remedies = f"Use {' and '.join((pin, *requirers))}, {python}.", ()
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
