@@ -18,6 +18,7 @@ _STAR = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\*", re.MUL
 _DYNAMIC = re.compile(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
+_BUILT_AT_IMPORT = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf builds
 _EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
 # Decorators that pass the arguments on as they are.
 _PLAIN_DECORATORS = frozenset({
@@ -105,7 +106,8 @@ class Library:
     def _find_name(self, module: str, name: str, seen: tuple[str, ...]) -> Found:
         if self.has_module(f"{module}.{name}"):
             return Found("present")
-        if module in seen or module in self._compiled or module.partition(".")[0] not in self.tops:
+        is_read = module.partition(".")[0] in self.tops and module not in self._compiled
+        if module in seen or not is_read or _BUILT_AT_IMPORT.search(module):
             return UNKNOWN
         if module not in self._paths:  # a folder: one at the top, such as google, is shared with other packages
             return Found("absent", f"{module}.{name}") if "." in module else UNKNOWN

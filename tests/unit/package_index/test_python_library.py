@@ -41,6 +41,7 @@ FILES = {
     "lib/aliases.py": "from .core import *\nset_aliases({'Former': 'lib.core.Base', 'make': 'lib.core.make'})\n",
     "lib/native_user.py": "from ._native import *\n",
     "shared/ours/leaf.py": "x = 1\n",
+    "lib/schema_pb2.py": "FLOAT = 3\n_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schema_pb2', _names)\n",
 }
 
 
@@ -67,6 +68,8 @@ def library() -> Library:
         ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
         ("other", "name", "unknown"), ("lib.aliases", "Former", "unknown"), ("lib.aliases", "make", "present"),
         ("lib.aliases", "gone", "absent"), ("shared.others", "", "unknown"), ("shared.ours", "gone", "absent"),
+        ("lib", "schema_pb2.FLOAT", "unknown"), ("lib.schema_pb2", "INT", "unknown"),
+        ("lib", "schema_pb2", "present"), ("lib.gone_pb2", "", "absent"),
     ],
 )  # fmt: skip
 def test_find(module: str, name: str, state: str) -> None:
