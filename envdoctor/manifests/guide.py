@@ -17,6 +17,7 @@ from envdoctor.manifests.other_systems import blocks_for_other_systems
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
+from envdoctor.resolution.requirement import InstallRequirement
 
 PLATFORMS = ("x86_64", "aarch64")
 _MAX_ACTIONS = 3000
@@ -46,6 +47,7 @@ class Guide(NamedTuple):
     checkout: Checkout | None = None  # that contains the guide
     cuda: str = ""  # of the build of torch that the README of the project installs
     cuda_origin: str = ""
+    left_out: tuple[InstallRequirement, ...] = ()  # of the steps, which fail with them: what is wrong otherwise
 
 
 def parse_guide(text: str, name: str) -> Guide:

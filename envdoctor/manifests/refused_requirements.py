@@ -37,7 +37,7 @@ def without_refused(guide: Guide, trace: GuideTrace) -> ReducedGuide | None:
     the tables is only left out if another requirement fixes its release.
     """
     refused = {
-        (install.action.line, each.text)
+        (install.action.line, each.text): each
         for install in trace.installs
         for conflict in (install.resolution.conflict, *install.resolution.further_conflicts)
         for each in _refused(install, conflict)
@@ -51,7 +51,8 @@ def without_refused(guide: Guide, trace: GuideTrace) -> ReducedGuide | None:
         if isinstance(action, Install) else action
         for action in guide.actions
     )  # fmt: skip
-    return ReducedGuide(guide._replace(actions=actions), tuple(sorted({text for _, text in refused})))
+    reduced = guide._replace(actions=actions, left_out=(*guide.left_out, *refused.values()))
+    return ReducedGuide(reduced, tuple(sorted({text for _, text in refused})))
 
 
 def lines_of_conflicts(trace: GuideTrace) -> set[int]:

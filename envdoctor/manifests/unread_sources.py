@@ -15,6 +15,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import UNREAD_COMMANDS
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.requirement import InstallRequirement
 
 # Packages of the index under another name in the channels of conda.
 PYPI_NAMES = {
@@ -86,6 +87,7 @@ def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[Unread
         )
     for install in context.trace.installs:
         found += _of_step(context, install, state)
+    found += (_of_left_out(context, each) for each in context.guide.left_out)
     for action in context.actions(LoadModules):
         if names := [name for name in action.names if not _OF_TOOLCHAIN.fullmatch(name)]:
             found.append(UnreadSource(action.line, f"the module {_listed(names)}", FROM_CONDA))
@@ -125,6 +127,15 @@ def _repositories(action: Install, state: EnvironmentState) -> Iterator[UnreadSo
         if each.url and not each.wheel and each.url not in action.read and not is_released:
             own = frozenset({each.name} if each.name else ())
             yield UnreadSource(each.line or action.line, each.url[:100], own)
+
+
+def _of_left_out(context: GuideContext, requirement: InstallRequirement) -> UnreadSource:
+    """A requirement that cannot be installed: a corrected step has another release of it, with its requirements."""
+    source = UnreadSource(requirement.line, f"what {requirement.text} requires", frozenset({requirement.name}))
+    if requirement.url or context.index_facts is None:
+        return source
+    required = context.index_facts.required_packages({requirement.name: requirement.pin})
+    return source if required is None else source._replace(packages=frozenset(required), is_open=False)
 
 
 def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:

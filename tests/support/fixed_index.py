@@ -52,6 +52,7 @@ class FixedIndex:
         self.modules: dict[str, tuple[str, ...]] = {}
         self.requirements: dict[str, Sequence[str]] = {}
         self.failing: Sequence[BuildFailure] = ()
+        self.unread: Collection[str] = ()  # packages whose requirements are not read in time
         self.listed: dict[tuple[str, str], PublishedRelease] = {}  # that the built-in tables do not have
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -129,6 +130,8 @@ class FixedIndex:
         return top if self.newest_release(top) else ""
 
     def required_packages(self, named: Mapping[str, str]) -> Mapping[str, str] | None:
+        if not named.keys().isdisjoint(self.unread):
+            return None
         required = (each for name in named for each in self.requirements.get(f"{name} 1.0", ()))
         return {**dict.fromkeys(required, "1.0"), **named}
 
@@ -173,10 +176,13 @@ class FixedSolver:
         self.requiring: Sequence[str] = ("webui",)  # the packages that require them
         self.refused: Mapping[str, str] = {}
         self.problems: list[StepProblem] = []
+        self.conflicts: Mapping[str, str] = {}  # by the requirement with which a step has no solution
 
     def __call__(self, problem: StepProblem) -> StepSolution:
         self.problems.append(problem)
         names = {each.name for each in problem.requirements}
+        for name in names & self.conflicts.keys():
+            return StepSolution(conflict=self.conflicts[name])
         if "no-such-release" in names:
             return StepSolution(conflict="there is no version of no-such-release")
         requiring = tuple(each for each in self.requiring if each in names)

@@ -120,6 +120,7 @@ def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
     """The packages of the environment, those that a step names, and the repositories that a step clones."""
     names = {*state.packages, *state.requested}
     names |= {name for each in context.environments for name in each.state.packages}
+    names |= {each.name for each in context.guide.left_out}
     for install in context.trace.installs:
         for each in (*install.action.requirements, *install.action.unknown):
             names |= {each.name, *each.extras, *map(normalize_name, _REPOSITORY.findall(each.url))}

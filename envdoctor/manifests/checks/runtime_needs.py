@@ -108,6 +108,7 @@ def package_needs_another_that_nothing_installs(context: GuideContext) -> Iterat
     rembg from 2.0.61 on has onnxruntime only in its extras cpu and gpu.
     """
     final = {name for state in context.trace.final_states for name in state.packages}
+    final |= {each.name for each in context.guide.left_out}
     for row in runtime_needs().module:
         for install in context.trace.installs:
             package = install.resolution.packages.get(row.package)

@@ -32,3 +32,18 @@ def test_a_release_imports_what_no_package_has(name: str) -> None:
     assert [each.status for each in found] == ([status] if status else [])
     for each in found:
         assert [remedy.commands for remedy in each.remedies] == [("uv pip install rich",)]
+
+
+@each_case("refused, module, is_found", [
+    ("rich", "rich", False), ("tyro", "rich", False), ("other", "rich", True), ("unread", "rich", False),
+])  # fmt: skip
+def test_what_cannot_be_installed_is_not_absent(refused: str, module: str, *, is_found: bool) -> None:
+    """The step fails with a pin, and the environment without it lacks the package and what it requires."""
+    index = FixedIndex(IndexedRelease("rich", "14.0.0", "2026-01-01"))
+    index.undeclared = [UndeclaredImport(TRL, module, "trl/trainer/utils.py:27", "trl.whl", "code")]
+    index.requirements = {"tyro 1.0": ["rich"]}
+    index.unread = {"unread"}
+    solver = FixedSolver(index, {"trl": "0.11.4"})
+    solver.conflicts = {refused: f"{refused}==1.0 has no wheels with a matching Python ABI tag"}
+    found = findings(sh(f"{STEP} {refused}==1.0"), solver, "RUN220")
+    assert [each.message.startswith("without other==1.0: ") for each in found] == [True] * is_found
