@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import newest_patch, public_part
+from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, releases_to_build
 from envdoctor.locking.step_conflicts import (
@@ -27,15 +27,10 @@ from envdoctor.locking.step_conflicts import (
     describe_conflict,
     requiring_requirements,
 )
+from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
 from envdoctor.locking.step_series import is_older, names_of_pip, series
-from envdoctor.locking.uv import (
-    OWN_PYTHON,
-    describe_unreachable,
-    is_unreachable,
-    lookup_environment,
-    run_uv,
-)
+from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import is_for_x86_only
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -329,7 +324,7 @@ class UvStepSolver:
         if version.endswith(f"+{COMMIT}"):
             return []
         platform = question.platform.partition("-")[0]
-        texts: Iterable[str] = requirements_of_release(name, public_part(version))
+        texts: Iterable[str] = placeholder_requirements(name, version)
         if not texts and self.index and (name, version) in self.built | self.older:
             texts = self.index.requires(name, version)
         parsed = [(text, parse_requirement(text)) for text in texts]
