@@ -164,7 +164,9 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
     Where the guide names no Python, what needs one is compared with the findings for another one.
     """
     steps = evaluate_guide(context)
-    is_assumed = any(not install.before.python for install in context.trace.installs)
+    is_assumed = not context.trace.limiting_pins and any(
+        not install.before.python for install in context.trace.installs
+    )
     python = other_python(context.guide, context.trace.python, context.index_facts) if is_assumed else ""
     if python and solver and not solver.reason and any(depends_on_python(each, context) for each in steps):
         stated = context.guide.stated_machine._replace(python=python)

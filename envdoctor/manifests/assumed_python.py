@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import PublishedRelease, find_release, is_older_than_table
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import Install, UseImage
+from envdoctor.manifests.environment_state import OLDEST_SOLVED
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
 from envdoctor.resolution.index_facts import IndexFacts
@@ -17,6 +23,34 @@ _USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
 _ENDED_PYTHONS = ("3.7", "3.6")  # of old pins that have more wheels for them
 _RARE_PYTHONS = ("3.13", "3.14", *_ENDED_PYTHONS)  # of guides that permit none of the usual ones
 _MAX_PYTHONS = 3
+_WITHOUT_WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) has no wheels with a matching Python")
+
+
+class PythonOfPins(NamedTuple):
+    """The newest Python for which pins have wheels, and these pins: none of them has one for the usual Pythons."""
+
+    python: str
+    pins: frozenset[tuple[str, str]]  # name and version
+
+
+def python_of_pins(guide: Guide, conflicts: Iterable[str], index: IndexFacts | None) -> PythonOfPins | None:
+    """The Python for the pins that have no wheel for the assumed one, by the conflicts of its steps.
+
+    The built-in tables do not have all packages: tensorflow 2.4.0 has wheels for Python 3.6 to 3.8 only.
+    """
+    if index is None or guide.python or guide.stated_machine.python:
+        return None
+    pins = frozenset(
+        (normalize_name(name), version) for text in conflicts for name, version in _WITHOUT_WHEEL.findall(text)
+    )
+    releases = [index.published(*pin) for pin in sorted(pins)]
+    known = [each for each in releases if each and each.kind == "wheels"]
+    if not pins or len(known) < len(releases):
+        return None
+    for python in (*_USUAL_PYTHONS, OLDEST_SOLVED):
+        if permits(guide.permitted_python, python) and all(each.has_wheel("", python) for each in known):
+            return PythonOfPins(python, pins)
+    return None
 
 
 def other_python(guide: Guide, assumed: str, index: IndexFacts | None = None) -> str:

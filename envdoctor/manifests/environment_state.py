@@ -26,7 +26,7 @@ _OTHER_PYTHON = re.compile(
     r"|\.sh\b|make (?:alt)?install",
     re.IGNORECASE,
 )
-_OLDEST_SOLVED = "3.7"  # for which uv solves requirements
+OLDEST_SOLVED = "3.7"  # for which uv solves requirements
 
 
 class EnvironmentState(NamedTuple):
@@ -119,4 +119,4 @@ def python_of_system(state: EnvironmentState, lines: Sequence[str]) -> str:
     if not is_of_system or any(map(_OTHER_PYTHON.search, lines)):
         return ""
     row = next((row for row in image_tables().system if row.name == state.system), None)
-    return row.python if row and satisfies(row.python, f">={_OLDEST_SOLVED}") else ""
+    return row.python if row and satisfies(row.python, f">={OLDEST_SOLVED}") else ""

@@ -24,7 +24,7 @@ from envdoctor.manifests.actions import (
     UseImage,
     torch_source,
 )
-from envdoctor.manifests.assumed_python import USUAL_PYTHON, usual_pythons
+from envdoctor.manifests.assumed_python import USUAL_PYTHON, python_of_pins, usual_pythons
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
 from envdoctor.manifests.environment_state import EnvironmentState, image_state, python_of_system
 from envdoctor.manifests.guide import Guide
@@ -65,6 +65,7 @@ class GuideTrace(NamedTuple):
     final_states: tuple[EnvironmentState, ...]
     python: str = ""  # of environments for which the guide names none
     python_origin: str = ""  # the place outside of the commands that states it
+    limiting_pins: frozenset[tuple[str, str]] = frozenset()  # of which the usual Pythons have no wheel
 
     @property
     def targets(self) -> list[str]:
@@ -386,11 +387,22 @@ def interpret_guide(
     If the guide names no Python, it is one for which all steps have a solution, if there is one.
     """
     first = None
-    for python in usual_pythons(guide, solver.index if solver and not solver.reason else None):
+    index = solver.index if solver and not solver.reason else None
+    for python in usual_pythons(guide, index):
         trace = GuideInterpreter(guide, machine, today, solver, python).run()
         first = first or trace
         unsolved = [install for install in trace.installs if install.resolution.conflict]
         if all(install.before.python for install in unsolved):
             return first if unsolved else trace
     assert first
+    conflicts = [
+        conflict
+        for install in first.installs
+        for conflict in (install.resolution.conflict, *install.resolution.further_conflicts)
+        if not install.before.python
+    ]
+    if older := python_of_pins(guide, conflicts, index):
+        trace = GuideInterpreter(guide, machine, today, solver, older.python).run()
+        if not any(install.resolution.conflict for install in trace.installs):
+            return trace._replace(limiting_pins=older.pins)
     return first

@@ -30,10 +30,11 @@ _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
 
 @rule("RUN195", kind="guide", severity=("warning", "info"), cause="python-unsupported", url=TAGS)
 def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
-    """No step names the Python, and a pinned torch has wheels only for Pythons that a new environment does not have.
+    """No step names the Python, and a pin has wheels only for Pythons that a new environment does not have.
 
     torch 1.12.1 has wheels up to Python 3.10: with the Python of Ubuntu 24.04, pip finds no release. A note for a
-    manifest, whose Python its user selects.
+    manifest, whose Python its user selects. Other packages are reported if none of the usual Pythons has a wheel of
+    the pinned release: a step with one of these stops.
     """
     guide = context.guide
     if guide.python or guide.stated_machine.python:
@@ -41,7 +42,8 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
     found = [
         (newest, action, requirement)
         for action, requirement in _without_python(context)
-        if requirement.name in TORCH_FAMILY and (newest := _newest_python(requirement))
+        if requirement.name in TORCH_FAMILY or _is_limiting(context, requirement)
+        if (newest := _newest_python(context, requirement))
     ]
     oldest = min(found, key=lambda each: dotted_numbers(each[0]), default=None)
     if oldest and satisfies(oldest[0], f"<={_NEWEST_OF_OLD_PINS}") and permits(guide.permitted_python, "3.12"):
@@ -55,21 +57,29 @@ def _without_python(context: GuideContext) -> Iterator[tuple[Install, InstallReq
             yield from ((install.action, requirement) for requirement in install.action.requirements)
 
 
-def _newest_python(requirement: InstallRequirement) -> str:
+def _is_limiting(context: GuideContext, requirement: InstallRequirement) -> bool:
+    """Whether a pin has no wheel for any of the usual Pythons, so that an older one was assumed."""
+    return (requirement.name, requirement.pin) in context.trace.limiting_pins
+
+
+def _newest_python(context: GuideContext, requirement: InstallRequirement) -> str:
     """The newest Python with a wheel of a pinned release; empty if it is not known."""
-    return max(_exact_pythons(requirement), key=dotted_numbers, default="")
+    return max(_exact_pythons(context, requirement), key=dotted_numbers, default="")
 
 
-def _exact_pythons(requirement: InstallRequirement) -> tuple[str, ...]:
+def _exact_pythons(context: GuideContext, requirement: InstallRequirement) -> tuple[str, ...]:
     """The Pythons with a wheel of a pinned release; none if they are not known."""
     release = find_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
+    if _is_limiting(context, requirement) and context.index_facts:
+        release = context.index_facts.published(requirement.name, requirement.pin)
     is_exact = release and release.kind == "wheels" and not any(each.endswith("+") for each in release.pythons)
     return release.pythons if release and is_exact else ()
 
 
 def _common_python(context: GuideContext, newest: str) -> str:
     """The newest Python up to `newest` for which all pinned releases have wheels; empty if there is none."""
-    known = [pythons for _, requirement in _without_python(context) if (pythons := _exact_pythons(requirement))]
+    listed = (_exact_pythons(context, requirement) for _, requirement in _without_python(context))
+    known = [pythons for pythons in listed if pythons]
     common = set(known[0]).intersection(*known[1:]) if known else set()
     older = (each for each in common if dotted_numbers(each) <= dotted_numbers(newest))
     return max(older, key=dotted_numbers, default="")
@@ -78,7 +88,8 @@ def _common_python(context: GuideContext, newest: str) -> str:
 def _unnamed(context: GuideContext, newest: str, action: Install, requirement: InstallRequirement) -> Problem:
     line = line_of(context, requirement.line or action.line, requirement.text)
     is_old = satisfies(newest, f"<={_NEWEST_WITHOUT_SYSTEM}") is True
-    status: Status = "warning" if is_old and context.guide.commands else "info"
+    is_limiting = _is_limiting(context, requirement)
+    status: Status = "warning" if is_limiting or (is_old and context.guide.commands) else "info"
     pinned = f"{requirement.name} {public_part(requirement.pin)}"
     python = _common_python(context, newest) or newest
     reason = ", for which all pins have wheels" if python != newest else ""
@@ -88,7 +99,10 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
         "finds no release",
         (
             guide_evidence(context, requirement.name, requirement.text, line),
-            table_evidence(pinned, f"wheels up to Python {newest}", PYPI, date_read(requirement.name)),
+            table_evidence(
+                pinned, f"wheels up to Python {newest}", "the package index" if is_limiting else PYPI,
+                "" if is_limiting else date_read(requirement.name),
+            ),
         ),
         f"Create the environment with Python {python}{reason}.",
         steps(shell_command("uv venv --python {}", python)),

@@ -8,7 +8,9 @@ from support.guide_cases import image, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.step import StepProblem, StepSolution
 
 NUMPY = IndexedRelease("numpy", "1.26.4", "2024-02-05", ">=3.9")
 OLD = sh("pip install torch==1.12.1")
@@ -65,3 +67,38 @@ def test_a_project_permits_a_python_that_a_pin_excludes(text: str, is_reported: 
     found = findings(text, "pyproject.toml", "RUN196")
     assert [each.line for each in found] == ([3] if is_reported else [])
     assert all("to 3.9" in each.fix for each in found)
+
+
+class _PythonSolver(FixedSolver):
+    """flow 2.4.0 has wheels for Python 3.6 to 3.8."""
+
+    also_failing = ""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        python = problem.target.python
+        pin = next((each.pin for each in problem.requirements if each.name == "flow"), "")
+        if pin and python not in ("3.7", "3.8"):
+            return StepSolution(conflict=f"flow=={pin} has no wheels with a matching Python ABI tag (e.g., `cp312`)")
+        if python == self.also_failing:
+            return StepSolution(conflict="torch==1.12.1 has no wheels with a matching Python ABI tag")
+        return super().__call__(problem)
+
+
+@each_case("text, name, failing, rules", [
+    ("flow==2.4.0\ntorch\n", "requirements.txt", "", ["RUN195"]),
+    (sh("pip install flow==2.4.0 torch"), "README.md", "", ["RUN195"]),
+    (sh("uv venv --python 3.12", "uv pip install flow==2.4.0"), "README.md", "", ["RUN015"]),
+    (sh("pip install flow==2.4.0", title="# For Python 3.8"), "README.md", "", []),
+    ("flow==2.4.0\ntorch\n", "requirements.txt", "3.8", ["RUN015"]),  # the pins exclude each other
+    ("flow==1.0\ntorch\n", "requirements.txt", "", ["RUN015"]),  # whose wheels are not known
+])  # fmt: skip
+def test_the_python_is_one_of_the_wheels_of_the_pins(text: str, name: str, failing: str, rules: list[str]) -> None:
+    index = FixedIndex(NUMPY)
+    index.listed = {("flow", "2.4.0"): PublishedRelease("2.4.0", "2020-12-14", "wheels", ("3.6", "3.7", "3.8"))}
+    solver = _PythonSolver(index, {"torch": "2.1.2", "flow": "2.4.0"})
+    solver.also_failing = failing
+    found = audit_text(text, name, None, solver).result.findings
+    named = [each for each in found if each.id in ("RUN015", "RUN195")]
+    assert [each.id for each in named] == rules
+    for each in named if rules == ["RUN195"] else ():
+        assert (each.status, each.remedies[0].commands) == ("warning", ("uv venv --python 3.8",))
