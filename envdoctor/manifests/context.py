@@ -66,9 +66,10 @@ def build_context(
     if not machine and (variables := _variables(guide)):
         target_machine = replace(target_machine, environment=known(variables, OF_A_GUIDE))
     build = target_of(guide, machine, trace.platform, trace.driver)
+    assumed = trace.python if trace.limiting_pins else ""  # which the pins prove
     environments = [
         correct_environment(
-            target_machine, state, ResolverTarget(trace.platform, state.python, state.glibc, today), build
+            target_machine, state, ResolverTarget(trace.platform, state.python or assumed, state.glibc, today), build
         )
         for state in trace.final_states
     ]
