@@ -76,8 +76,7 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     if kind == "conda" and (remedies := _edits(finding, text, name)):
         return replace(finding, remedies=remedies)
     if kind in _WITHOUT_COMMANDS:
-        packages = _installed(finding) if kind in _SETUPTOOLS else []
-        fix = f"{finding.fix} State {' and '.join(packages)} in install_requires." if packages else finding.fix
+        fix = f"{finding.fix}{_statement(finding)}" if kind in _SETUPTOOLS else finding.fix
         return replace(finding, fix=fix, remedies=_without_installs(finding.remedies))
     tool = tool_of_pyproject(text) if kind == "pyproject" else _TOOLS.get(kind)
     if tool is None:
@@ -96,10 +95,14 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     return replace(finding, remedies=_converted(finding.remedies, convert))
 
 
-def _installed(finding: Finding) -> list[str]:
-    """The packages that the first remedy installs, in the words of the file."""
+def _statement(finding: Finding) -> str:
+    """Where a project of setuptools has to have the packages that the first remedy installs; empty without one."""
     steps = (step for remedy in finding.remedies[:1] for step in remedy.steps)
-    return [f"`{text}`" for step in steps if isinstance(step, Install) for text in step.packages]
+    installs = [step for step in steps if isinstance(step, Install)]
+    if built := [f"`{text}`" for step in installs if step.no_build_isolation for text in step.packages]:
+        return f" Install {' and '.join(built)} so before the project: install_requires does not reach its build."
+    packages = [f"`{text}`" for step in installs for text in step.packages]
+    return f" State {' and '.join(packages)} in install_requires." if packages else ""
 
 
 def _for_permitted_pythons(finding: Finding, text: str) -> Finding:

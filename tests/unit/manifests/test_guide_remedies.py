@@ -111,3 +111,12 @@ def test_a_setup_py_gets_the_requirement_that_it_has_to_state() -> None:
     (finding,) = [each for each in result.findings if each.id == "RUN009"]
     assert not finding.remedies
     assert finding.fix.endswith(" State `torch==2.14.1` and `torchaudio==2.11.0` in install_requires.")
+
+
+def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None:
+    text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch", "flash-attn==0.2.8"])\n'
+    result = audit_text(text, "setup.py", None, NoSolver()).result
+    (finding,) = [each for each in result.findings if each.id == "RUN040"]
+    assert not finding.remedies
+    assert "State " not in finding.fix
+    assert " Install `flash-attn==0.2.8` so before the project: " in finding.fix

@@ -138,14 +138,15 @@ def test_a_folder_stays_with_its_command() -> None:
 
 
 OPENFOLD = "git+https://github.com/aqlaboratory/openfold.git@4b41059"
+KEEPING = "uv pip install -c <(uv pip freeze)"  # the main branch can require other releases than those of the set
 ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
 
 
 @each_case(
     "requirement, command",
     [
-        (f"openfold @ {OPENFOLD}", f"uv pip install --no-build-isolation 'openfold @ {OPENFOLD}'"),  # imports torch
-        ("git+https://github.com/NVIDIA/dllogger.git", "uv pip install git+https://github.com/NVIDIA/dllogger.git"),
+        (f"openfold @ {OPENFOLD}", f"{KEEPING} --no-build-isolation 'openfold @ {OPENFOLD}'"),  # imports torch
+        ("git+https://github.com/NVIDIA/dllogger.git", f"{KEEPING} git+https://github.com/NVIDIA/dllogger.git"),
         (f"robosuite @ {ARCHIVE}", f"uv pip install 'robosuite @ {ARCHIVE}'"),
     ],
 )
