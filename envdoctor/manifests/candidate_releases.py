@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.published import PublishedRelease, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import minor_of, satisfies
@@ -30,10 +30,19 @@ def candidate_versions(name: str, specifier: str, current: str, target: Resolver
         is_later = row.date > target.period_end
         minor = minor_of(row.version)
         key = (row.version if minor in ("", "0.0") else minor, is_later)
-        if not can_install(name, row.version, target.python) or is_before_requirements(name, row.version):
+        if not can_install(name, row.version, target.python) or _is_for_newer_pythons(row, target.python):
+            continue
+        if is_before_requirements(name, row.version):
             continue
         if key not in known_keys and satisfies(row.version, f"!={current}"):
             candidates.append((is_later, row.version))
         known_keys.add(key)
     candidates.sort(key=lambda candidate: candidate[0])
     return [version for _, version in candidates[:_MAX_CANDIDATES]]
+
+
+def _is_for_newer_pythons(release: PublishedRelease, python: str) -> bool:
+    """Whether a release has wheels, and all of them are for newer Pythons."""
+    if not python or release.kind != "wheels" or release.has_wheel("", python):
+        return False
+    return all(satisfies(each.rstrip("+"), f">{python}") is True for each in release.pythons)

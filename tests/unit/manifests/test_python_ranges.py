@@ -9,7 +9,9 @@ from support.guide_cases import image, sh
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.published import PublishedRelease
+from envdoctor.manifests.candidate_releases import candidate_versions
 from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 NUMPY = IndexedRelease("numpy", "1.26.4", "2024-02-05", ">=3.9")
@@ -102,3 +104,10 @@ def test_the_python_is_one_of_the_wheels_of_the_pins(text: str, name: str, faili
     assert [each.id for each in named] == rules
     for each in named if rules == ["RUN195"] else ():
         assert (each.status, each.remedies[0].commands) == ("warning", ("uv venv --python 3.8",))
+
+
+@each_case("python, newest", [("3.8", "2.4.1"), ("3.14", "2.14.1"), ("", "2.14.1")])
+def test_no_release_replaces_another_that_is_for_newer_pythons_only(python: str, newest: str) -> None:
+    found = candidate_versions("torch", "<2.15", "2.1.2", ResolverTarget("x86_64", python, "", "2026-11-27"))
+    assert found[0] == newest
+    assert "2.0.1" in found  # which has wheels up to Python 3.11, and can be installed with another Python
