@@ -100,7 +100,8 @@ def _statement(finding: Finding) -> str:
     steps = (step for remedy in finding.remedies[:1] for step in remedy.steps)
     installs = [step for step in steps if isinstance(step, Install)]
     if built := [f"`{text}`" for step in installs if step.no_build_isolation for text in step.packages]:
-        return f" Install {' and '.join(built)} so before the project: install_requires does not reach its build."
+        names = " and ".join(built)
+        return f" Install {names} this way before the project: an isolated build has no packages of install_requires."
     packages = [f"`{text}`" for step in installs for text in step.packages]
     return f" State {' and '.join(packages)} in install_requires." if packages else ""
 

@@ -119,4 +119,4 @@ def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None
     (finding,) = [each for each in result.findings if each.id == "RUN040"]
     assert not finding.remedies
     assert "State " not in finding.fix
-    assert " Install `flash-attn==0.2.8` so before the project: " in finding.fix
+    assert " Install `flash-attn==0.2.8` this way before the project: " in finding.fix
