@@ -9,7 +9,6 @@ from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
 from envdoctor.manifests.checkout_code import ReachedImport
@@ -48,9 +47,6 @@ _OF_KERNEL = frozenset({
 })  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
 _OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio", "pillow", "numpy"})  # with what torchvision requires
-# What torch from 2.0 on requires, which the solution of a CPU build from its own index can lack: METADATA of torch
-# 2.0.1 and 2.9.1, jinja2 and sympy, 2026-11-27.
-_OF_TORCH = frozenset({"filelock", "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe"})
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 _GENERIC = re.compile(
@@ -125,9 +121,6 @@ def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
     names = {*state.packages, *state.requested}
     names |= {name for each in context.environments for name in each.state.packages}
     names |= {each.name for each in context.guide.left_out}
-    torch = state.packages.get("torch")
-    if torch and satisfies(public_part(torch.version), ">=2") is True:
-        names |= _OF_TORCH
     for install in context.trace.installs:
         for each in (*install.action.requirements, *install.action.unknown):
             names |= {each.name, *each.extras, *map(normalize_name, _REPOSITORY.findall(each.url))}

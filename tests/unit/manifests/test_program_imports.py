@@ -11,7 +11,6 @@ from support.guide_cases import sh
 from support.program_imports import RELEASES, audit_imports
 
 from envdoctor.commands.audit_file import audit_text
-from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 
@@ -376,14 +375,3 @@ def test_conda_does_not_select_a_release_that_another_package_excludes(tmp_path:
     index.requirements["plots 1.0"] = ["scipy>=1.12"]
     result = audit_text(text, str(tmp_path / "README.md"), None, FixedSolver(index, {})).result
     assert not [each for each in result.findings if each.id == "RUN078"]
-
-
-@each_case("torch, is_found", [("2.8.0", False), ("1.13.1", True)])
-def test_torch_brings_what_it_requires(torch: str, *, is_found: bool, checkout: Path) -> None:
-    """The solution of a CPU build can lack the requirements of torch."""
-    (checkout / "project/figures.py").write_text("import jinja2\n")
-    index = FixedIndex(IndexedRelease("jinja2", "3.1.6", "2025-03-05"))
-    text = sh(f"pip install torch=={torch}", "python train.py")
-    solver = FixedSolver(index, {"torch": torch})
-    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.10").result.findings
-    assert [each.id for each in found if each.id == "RUN181"] == ["RUN181"] * is_found
