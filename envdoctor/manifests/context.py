@@ -10,8 +10,9 @@ from envdoctor.core.records import OF_A_GUIDE, Machine, absent, known
 from envdoctor.manifests.actions import SetVariables, UseRunner
 from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine
+from envdoctor.manifests.selected_python import interpret_guide
 from envdoctor.manifests.target_build import BuildTarget, target_of
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import ResolverTarget

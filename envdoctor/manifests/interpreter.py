@@ -24,7 +24,7 @@ from envdoctor.manifests.actions import (
     UseImage,
     torch_source,
 )
-from envdoctor.manifests.assumed_python import USUAL_PYTHON, python_of_pins, usual_pythons
+from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
 from envdoctor.manifests.environment_state import EnvironmentState, image_state, python_of_system
 from envdoctor.manifests.guide import Guide
@@ -377,32 +377,3 @@ def _stated_build(package: ResolvedPackage, action: Install) -> str:
 def _toolkit_text(action: Action) -> str:
     """The part of an action that can name a CUDA toolkit: the file of an installer."""
     return action.file if isinstance(action, Download) and action.file.endswith(".run") else ""
-
-
-def interpret_guide(
-    guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None
-) -> GuideTrace:
-    """Interpret a guide for a machine; without one, for the machine that the guide names.
-
-    If the guide names no Python, it is one for which all steps have a solution, if there is one.
-    """
-    first = None
-    index = solver.index if solver and not solver.reason else None
-    for python in usual_pythons(guide, index):
-        trace = GuideInterpreter(guide, machine, today, solver, python).run()
-        first = first or trace
-        unsolved = [install for install in trace.installs if install.resolution.conflict]
-        if all(install.before.python for install in unsolved):
-            return first if unsolved else trace
-    assert first
-    conflicts = [
-        conflict
-        for install in first.installs
-        for conflict in (install.resolution.conflict, *install.resolution.further_conflicts)
-        if not install.before.python
-    ]
-    if older := python_of_pins(guide, conflicts, index):
-        trace = GuideInterpreter(guide, machine, today, solver, older.python).run()
-        if not any(install.resolution.conflict for install in trace.installs):
-            return trace._replace(limiting_pins=older.pins)
-    return first

@@ -14,8 +14,8 @@ from envdoctor.knowledge.causes import causes
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import GUIDE_RULES, audit_guide
 from envdoctor.manifests.guide import parse_guide
-from envdoctor.manifests.interpreter import interpret_guide
 from envdoctor.manifests.records import build_machine
+from envdoctor.manifests.selected_python import interpret_guide
 from envdoctor.resolution.requirement import parse_wheel_name
 
 TODAY = date(2026, 11, 21)
