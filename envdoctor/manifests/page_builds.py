@@ -60,8 +60,9 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
             address = each.text if each.url in each.text else f"{each.name} @ {each.url}"
             isolation = ("--no-build-isolation",) if each.name in built else ()
             # The main branch of a repository can require other releases than those of the set.
-            kept = "-c <(uv pip freeze) " if each.url.startswith("git+") and not action.no_deps else ""
-            own = shell_command(f"uv pip install {kept}{{}} {{}}", isolation, redact_variable("", address))
+            keeps_set = each.url.startswith("git+") and not action.no_deps
+            template = "uv pip install -c <(uv pip freeze) {} {}" if keeps_set else "uv pip install {} {}"
+            own = shell_command(template, isolation, redact_variable("", address))
             is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
             found[each.name] = action.command if is_own and " " in action.command else own
     return found
