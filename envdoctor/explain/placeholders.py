@@ -190,7 +190,7 @@ def _packages_of_text(groups: Mapping[str, str]) -> dict[str, str]:
         "header_package": header,
         "header_package_named": f" ({header} of Debian and Ubuntu)" if header else "",
         "gencode_requirement": bounded(f"protobuf>={gencode}") if gencode else "",
-        "companion_of_asked": _pin(groups.get("library", ""), groups.get("torch_asked", "")),
+        "companion_of_requested": _pin(groups.get("library", ""), groups.get("torch_requested", "")),
     }
 
 

@@ -29,7 +29,7 @@ def without_hosted_branches(module: ast.Module) -> ast.Module:
 
 
 def _is_of_service(node: ast.expr, names: set[str]) -> bool:
-    """Whether a value or a condition depends on a variable of a hosted service and on nothing of the user."""
+    """Whether a value or a condition depends on variables of a hosted service alone."""
     used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - _FUNCTIONS
     return used <= names and (bool(used) or bool(_VARIABLES.search(ast.unparse(node))))
 

@@ -21,6 +21,9 @@ CONDA_ONLY = frozenset({
     "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
 })  # fmt: skip
 _NOT_PACKAGES = frozenset({"pip", "uv", "python"})
+_INSTALL = "uv pip install {} {}"
+# An editable package cannot be a constraint.
+_KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable) {} {}"
 
 
 def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[InstallStep]:
@@ -61,8 +64,7 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
             isolation = ("--no-build-isolation",) if each.name in built else ()
             # The main branch of a repository can require other releases than those of the set.
             keeps_set = each.url.startswith("git+") and not action.no_deps
-            template = "uv pip install -c <(uv pip freeze) {} {}" if keeps_set else "uv pip install {} {}"
-            own = shell_command(template, isolation, redact_variable("", address))
+            own = shell_command(_KEEPING if keeps_set else _INSTALL, isolation, redact_variable("", address))
             is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
             found[each.name] = action.command if is_own and " " in action.command else own
     return found

@@ -258,6 +258,14 @@ def test_the_names_and_calls_of_a_package_lead_to_one_release(python: str, tmp_p
         assert commands == ({"uv pip install transformers==4.45.2"} if has_wheels or not python else set())
 
 
+def statuses(folder: Path, install: str, code: str, message: str) -> list[str]:
+    """The status of each finding with a text in its message, without a solver."""
+    (folder / ".git").mkdir(exist_ok=True)
+    (folder / "train.py").write_text(f"{code}\n")
+    result = audit_text(sh(install, "python train.py"), str(folder / "README.md"), None, NoSolver()).result
+    return [each.status for each in result.findings if message in each.message]
+
+
 @each_case(
     "code, status",
     [
@@ -266,11 +274,9 @@ def test_the_names_and_calls_of_a_package_lead_to_one_release(python: str, tmp_p
     ],
 )
 def test_a_release_for_quantized_models_without_one(code: str, status: str, tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir(exist_ok=True)
-    (tmp_path / "train.py").write_text(f"import bitsandbytes as bnb\n{code}\n")
-    text = sh("pip install torch==2.8.0 transformers==5.5.4 bitsandbytes==0.43.0", "python train.py")
-    result = audit_text(text, str(tmp_path / "README.md"), None, NoSolver()).result
-    assert [each.status for each in result.findings if "for quantized models" in each.message] == [status]
+    install = "pip install torch==2.8.0 transformers==5.5.4 bitsandbytes==0.43.0"
+    found = statuses(tmp_path, install, f"import bitsandbytes as bnb\n{code}", "for quantized models")
+    assert found == [status]
 
 
 @each_case(
@@ -283,8 +289,7 @@ def test_a_release_for_quantized_models_without_one(code: str, status: str, tmp_
     ],
 )
 def test_a_vllm_for_trl_that_the_programs_do_not_use(code: str, status: str, tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir(exist_ok=True)
-    (tmp_path / "train.py").write_text(f"from trl import GRPOConfig\n{code}\n")
-    text = sh("pip install trl==0.15.2 vllm==0.8.5", "python train.py")
-    result = audit_text(text, str(tmp_path / "README.md"), None, NoSolver()).result
-    assert [each.status for each in result.findings if "supports vLLM" in each.message] == [status]
+    found = statuses(
+        tmp_path, "pip install trl==0.15.2 vllm==0.8.5", f"from trl import GRPOConfig\n{code}", "supports vLLM"
+    )
+    assert found == [status]

@@ -138,7 +138,8 @@ def test_a_folder_stays_with_its_command() -> None:
 
 
 OPENFOLD = "git+https://github.com/aqlaboratory/openfold.git@4b41059"
-KEEPING = "uv pip install -c <(uv pip freeze)"  # the main branch can require other releases than those of the set
+# The main branch can require other releases than those of the set.
+KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable)"
 ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
 
 
