@@ -174,11 +174,23 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
         steps = confirmed(steps, context, other, evaluate_guide)
     steps += _without_refused(context, steps, machine, day, solver)
     if any(each.program.is_notebook for each in context.guide.launches):
-        return [each for each in steps if each.id in OF_CODE]  # the audit of its project judges the packages
+        return [each for each in steps if each.id in OF_CODE] + _of_project(steps)
     steps = lower_stated(context.guide, with_one_release(context, steps))
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )
+
+
+def _of_project(found: Sequence[Finding]) -> list[Finding]:
+    """One finding for the problems of the packages of a notebook's project; the audit of its file has the details."""
+    problems = [each for each in found if each.id not in OF_CODE and each.status in ("error", "warning")]
+    worst = min(problems, key=lambda each: each.status != "error", default=None)
+    if worst is None:
+        return []
+    others = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
+    fix = "Audit the file that names the packages: its audit has the details and the commands."
+    message = f"the packages of its project have a problem: {worst.message}{others}"
+    return [replace(worst, message=message, fix=fix, evidence=(), remedies=())]
 
 
 def _without_refused(

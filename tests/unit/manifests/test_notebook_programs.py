@@ -65,6 +65,14 @@ def test_a_notebook_that_lacks_nothing(name: str, checkout: Path) -> None:
         (checkout / "docs/requirements.in").unlink()
 
 
+def test_a_problem_of_the_packages_is_named_once(checkout: Path) -> None:
+    """The code is judged with these packages: without a word, a set that does not exist would be sound."""
+    (checkout / "requirements.txt").write_text("torch==2.8.0\nplots\ntransformers==4.99.0\n")
+    (found,) = _audit(checkout, _notebook(*CODE)).findings
+    assert found.message.startswith("the packages of its project have a problem: ")
+    assert not found.remedies  # they are those of the other file
+
+
 @each_case("text", [_notebook(*CODE, colab={}), _notebook(*CODE, "!bash setup.sh")])
 def test_a_notebook_of_another_environment(text: str, checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("torch==2.8.0\n")
