@@ -35,9 +35,11 @@ MAX_WORKERS = 8  # a worker with a loaded training stack needs 1 GB
 
 
 def pytest_configure() -> None:
-    """Handle SIGINT where it is ignored, as in background jobs: children inherit this, and tests send SIGINT."""
+    """Handle the signals that tests send where they are ignored, as in background jobs: children inherit this."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Container images set it. Each worker would rewrite the assertions of every module, which takes 8 s, and each new
     # interpreter compile the modules of its command.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
