@@ -17,12 +17,29 @@ FAILURE = re.compile(
     r"|\b[Ff]ail(?:s|ed|ure)?\b|[Kk]illed\b|core dumped|[Ss]egmentation fault|HTTP/1\.[01]\" [45]\d\d\b"
     r"|\b(?:not|never|nothing|instead|only|but|wrong|hangs?|stuck|slow)\b|n't\b|\?(?:\s|$)"
 )
-WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
-    r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
+WARNING_LINE = re.compile(  # NCCL logs its errors as WARN, Kubernetes its own as `Warning  FailedMount  2m`
+    r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|\b[Ww]arning:"
+    r"|^\W*[Ww]arning\b(?!\s{1,12}[A-Z]\w+\s{1,12}(?:\d+[smhd]|<))"
 )
 
 SUCCESS = re.compile(
     r"\b(\d{1,3})/\1\s+(?:Running|Completed)\b|\bOK$|\b(?:[Ss]ucceeded|[Ss]uccessfully|COMPLETED)\b", re.MULTILINE
+)
+
+# A sentence about a state: `CUDA is available`, `The quota is 20 GB`, `CUDA available: True`.
+STATE = re.compile(
+    r"(?i)\b(?:is|are|was|were|has|have|had|available|running|active|healthy|ready|valid|true|ok|satisfied)\b"
+)
+NO_ERRORS = re.compile(r"(?i)\b(?:0|no|zero|without) (?:\w+ )?errors?\b|\bnot required\b|^\W*none\W*$", re.MULTILINE)
+ADVERSE = re.compile(  # words with which people describe that something does not work
+    r"(?i)\b(?:no|none|nobody|neither|without|missing|absent|lack(?:s|ing)?|can ?not|unable|impossible|too|false)\b"
+    r"|\b(?:errors?|exceptions?|fail\w*|crash\w*|abort\w*|kill(?:s|ed)|dies?|died|broken?|breaks|hang(?:s|ing)?|hung"
+    r"|stops?|stopped|stall\w*|stuck|freez\w*|lost|loses?|drop(?:s|ped)|removed|disappear\w*|gone|down)\b"
+    r"|\b(?:exceed\w*|full|insufficient|out of|low|small\w*|large\w*|slow\w*|timeouts?|timed out|expired|busy|oom)\b"
+    r"|\b(?:refus\w*|reject\w*|denied|denies|forbidden|blocked|prohibited|throttl\w*|restricted|tried to)\b"
+    r"|\b(?:mis-?match\w*|differ\w*|incompat\w*|conflict\w*|other than|another|old|older|newer|outdated|only|just)\b"
+    r"|\b(?:damaged|corrupt\w*|illegal|unexpected|wants|needs?|requires?|must|should|instead|40[134]|50\d)\b"
+    r"|\b(?:in(?:valid|consistent|complete|correct)|un(?:healthy|known|defined|supported|available|reachable|usable))\b"
 )
 
 # A library selects another implementation and continues.
@@ -43,6 +60,12 @@ def works_at_end(text: str) -> bool:
     start = max((found.start() for found in WORK.finditer(text)), default=-1)
     lines = text[start:].split("\n") if start >= 0 else []
     return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)
+
+
+def states_no_failure(text: str) -> bool:
+    """Whether a text describes a state without a word for a failure."""
+    described = NO_ERRORS.sub("", text)
+    return bool(STATE.search(text)) and not FAILURE.search(described) and not ADVERSE.search(described)
 
 
 def ends_with_success(text: str) -> bool:

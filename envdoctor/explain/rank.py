@@ -22,6 +22,7 @@ from envdoctor.explain.outcome import (
     WARNING_LINE,
     ends_with_success,
     fails_elsewhere,
+    states_no_failure,
     works_at_end,
 )
 from envdoctor.explain.placeholders import (
@@ -119,9 +120,10 @@ def explain(
         derived = missing_module(scanned.excerpt) or import_crash(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
     is_short = scanned.size <= LONGEST_TEXT
-    if is_unknown and is_short and not pasted.kinds and not ends_with_success(scanned.excerpt):
-        derived = similar_symptoms(scanned.excerpt)
-    if is_unknown and not derived:
+    is_sound = states_no_failure(scanned.excerpt) or ends_with_success(scanned.excerpt)
+    if is_unknown and is_short and not pasted.kinds and not is_sound:
+        derived = similar_symptoms(scanned.excerpt, _excluded_causes(scanned, table.symptoms))
+    if is_unknown and not derived and not states_no_failure(scanned.excerpt):
         derived = described_symptom(scanned.excerpt)
     no_code = next((hit for symptom in symptoms for hit in _hits_without_code(symptom, scanned)), None)
     if no_code and is_of_text and (code := _code_for_every_gpu(examined)):
@@ -213,6 +215,15 @@ def matching_symptoms(scanned: Scan, symptoms: Iterable[Symptom]) -> list[Sympto
         and not any(signal in scanned.signals for signal in symptom.unless)
     ]
     return sorted(matching, key=lambda symptom: -symptom.weight)
+
+
+def _excluded_causes(scanned: Scan, symptoms: Iterable[Symptom]) -> frozenset[str]:
+    """The causes of symptoms in the text that a signal of the text excludes."""
+    return frozenset(
+        symptom.cause
+        for symptom in symptoms
+        if symptom.id in scanned.symptoms and any(signal in scanned.signals for signal in symptom.unless)
+    )
 
 
 def _cause(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Collection
 from functools import cache
 
 import msgspec
@@ -55,8 +56,11 @@ def known_messages() -> tuple[tuple[tuple[frozenset[str], Symptom], ...], dict[s
     return tuple(messages), weights
 
 
-def similar_symptoms(text: str) -> dict[Symptom, Hit]:
-    """The most similar symptom of each cause, at most three, as symptoms that do not decide."""
+def similar_symptoms(text: str, excluded: Collection[str] = ()) -> dict[Symptom, Hit]:
+    """The most similar symptom of each cause, at most three, as symptoms that do not decide.
+
+    `excluded`: causes whose message is in the text, with a line that excludes them.
+    """
     messages, weights = known_messages()
     unknown = math.log(2 * len(messages)) ** 2
     words = words_of(text)
@@ -66,6 +70,8 @@ def similar_symptoms(text: str) -> dict[Symptom, Hit]:
     length = sum(weights.get(word, unknown) for word in words)
     found: dict[str, tuple[float, Symptom]] = {}
     for known, symptom in messages:
+        if symptom.cause in excluded:
+            continue
         shared = words & known
         common = sum(weights[word] for word in shared)
         if not shared or len(shared) < min(2, len(words)) or common < LEAST_SHARE * length:

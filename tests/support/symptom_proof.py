@@ -72,7 +72,8 @@ def stack_of(packages: str) -> Stack:
 def first_cause(found: Occurrence, stack: Stack, interpreter: str) -> Cause:
     """The first cause of the text in an environment, without the remedies of rules."""
     stack = msgspec.structs.replace(stack, python=known(interpreter, "files"))
-    return explain(io.BytesIO(found.text.encode()), found.machine, stack, pin=lambda *_: []).causes[0]
+    explained = explain(io.BytesIO(found.text.encode()), found.machine, stack, pin=lambda *_: [])
+    return (*explained.causes, *explained.program_errors)[0]
 
 
 def commands_of(found: Occurrence) -> list[list[str]]:

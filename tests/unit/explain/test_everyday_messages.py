@@ -1,0 +1,149 @@
+"""Messages of Kubernetes, Helm, Docker, Ray, MPI and package resolvers, and healthy texts that resemble them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from envdoctor.explain import Cause, explain
+from envdoctor.explain.calibration import UNDECIDED
+from envdoctor.explain.outcome import states_no_failure
+
+SILENT = 0.4  # of a suggestion that a reader may ignore
+SANDBOX = "  Warning  FailedCreatePodSandBox  30s (x4 over 2m)  kubelet  Failed to create pod sandbox: rpc error: "
+NO_NVML = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."
+NO_CLUSTER = 'Error: INSTALLATION FAILED: Kubernetes cluster unreachable: Get "http://localhost:8080/version"'
+SINGLE_EQUALS = 'no such comparison operator "=", must be one of ~= == != <= >= < > ==='
+POETRY = """Because no versions of torchaudio match >2.0.1+cu118,<3.0.0
+ and torchaudio (2.0.1+cu118) depends on torch (2.0.0), torchaudio (>=2.0.1+cu118,<3.0.0) requires torch (2.0.0).
+So, because stalp depends on both torch (^2.0.0+cu118) and torchaudio (^2.0.1+cu118), version solving failed.
+"""
+PDM = """Unable to find a resolution for torch
+because of the following conflicts:
+  torch==2.4.0 (from project)
+  torch>=2.5 (from <Candidate vllm@0.6.4>)
+"""
+
+
+def causes_of(text: str) -> tuple[Cause, ...]:
+    found = explain(io.BytesIO(text.encode()))
+    return (*found.causes, *found.program_errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            '  Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "c" : secret "hf" not found',
+            "pod-not-running",
+        ),
+        ('Warning  FailedAttachVolume  2m  AttachVolume.Attach failed for volume "pvc-1"', "pod-not-running"),
+        (
+            SANDBOX + 'failed to setup network for sandbox "1a2b": plugin type="calico" failed (add)',
+            "pod-not-running",
+        ),
+        (SANDBOX + 'failed to reserve sandbox name "trainer-0": name is reserved for "9c1"', "pod-not-running"),
+        (SANDBOX + "nvidia-container-cli: initialization error: nvml error: driver not loaded", "driver-not-loaded"),
+        ("Error: INSTALLATION FAILED: cannot re-use a name that is still in use", "name-in-use"),
+        (f"{NO_CLUSTER}: dial tcp 127.0.0.1:8080: connect: connection refused", "node-unreachable"),
+        ('Conflict. The container name "/vllm" is already in use by container "4a5ad6bf857f".', "name-in-use"),
+        (
+            "ray.exceptions.ObjectStoreFullError: Failed to put object ff in object store because it is full.",
+            "host-oom-runtime",
+        ),
+        ("ray.exceptions.OutOfDiskError: Local disk is full. The local object store is full of objects", "disk-full"),
+        ("but OMPI was not built with SLURM's PMI support and therefore cannot\nexecute.", "mpi-launch"),
+        ("PMI2_Init failed to intialize.  Return code: 14", "mpi-launch"),
+        ("[node001:94018] PMIX ERROR: NOT-FOUND in file ptl_usock.c at line 175", "mpi-launch"),
+        ("mpirun has detected an attempt to run as root.", "mpi-launch"),
+        ("sbatch: error: Batch job submission failed: Unspecified error", "job-rejected"),
+        (POETRY, "dependency-pin-violated"),
+        (PDM, "dependency-pin-violated"),
+        (f"ERROR: Invalid requirement: 'torch=2.5.1': {SINGLE_EQUALS}", "requirement-not-valid"),
+        (f"error: Failed to parse: `vllm=0.11.0`\n  cause: {SINGLE_EQUALS}", "requirement-not-valid"),
+        (f"position 20\n  Caused by: {SINGLE_EQUALS}\naccelerate=1.2.1\n          ^^^^^^", "requirement-not-valid"),
+        ("ERROR: Invalid requirement: 'numpy=1.26.4=py310hb13e2d6_0'", "release-not-on-index"),
+        (f"{NO_NVML}\n5.15.153.1-microsoft-standard-WSL2", "libcuda-not-found"),
+        (
+            "ValueError: infer_schema(func): Parameter q has unsupported type torch.Tensor. The valid",
+            "library-too-old",
+        ),
+        ("infer_schema(func): Parameter block_size has unsupported type list[int].", "vllm-torch-mismatch"),
+    ],
+)
+def test_an_everyday_message_has_its_cause(text: str, cause: str) -> None:
+    first = causes_of(text)[0] if "equire" not in text else max(causes_of(text), key=lambda each: each.score)
+    assert first.cause == cause
+    assert first.confidence > UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trainer-0                 0/1     ContainerCreating   0          47m",
+        "Error: INSTALLATION FAILED: timed out waiting for the condition",
+        SANDBOX + "code = DeadlineExceeded desc = context deadline exceeded",
+    ],
+)
+def test_a_state_that_has_several_reasons_names_the_command_that_decides(text: str) -> None:
+    first = causes_of(text)[0]
+    assert (first.cause, first.undecided) == ("pod-not-running", True)
+    assert first.find_out[0].command.startswith("kubectl")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trainer-0                 0/1     ContainerCreating   0          12s",
+        "NAME: gpu-operator\nLAST DEPLOYED: Fri Nov 27 14:38:56 2026\nSTATUS: deployed\nREVISION: 1",
+        "(raylet) Spilled 12048 MiB, 24 objects, write throughput 812 MiB/s.",
+        "srun: MPI types are...\nnone\npmi2\npmix",
+        "mpirun --allow-run-as-root -np 8 ./all_reduce_perf -b 8 -e 128M\n# Out of bounds values : 0 OK",
+        "Requirement already satisfied: torch==2.5.1 in ./venv/lib/python3.11/site-packages",
+        "conda install pytorch=2.5.1 torchvision=0.20.1 -c pytorch",
+        "Warning  FailedMount  23m  MountVolume.SetUp failed for volume\nNormal  Started  22m  Started container",
+    ],
+)
+def test_a_healthy_text_has_no_cause(text: str) -> None:
+    assert [each.cause for each in causes_of(text) if each.confidence >= SILENT] == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "MIG mode is disabled",
+        "Your quota of disk is 20 GB",
+        "CUDA available: True",
+        "Fabric manager is running.",
+        "peer access is supported between GPU 0 and GPU 1",
+        "The token has access to the gated repo.",
+        "ECC is enabled, with 0 uncorrectable errors.",
+        "The IOMMU is disabled, ACS too.",
+        "flash-attn has a wheel for torch 2.6 and Python 3.12.",
+        "The model is gated and my account has access.",
+    ],
+)
+def test_a_sentence_about_a_sound_state_is_not_similar_to_an_error(sentence: str) -> None:
+    assert [each.cause for each in causes_of(sentence) if each.confidence >= SILENT] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the disk is full",
+        "CUDA is not available",
+        "torch.cuda.is_available() is False",
+        "the GPU is lost",
+        "cuda oom",
+    ],
+)
+def test_a_sentence_about_a_failure_is_no_sound_state(text: str) -> None:
+    assert not states_no_failure(text)
+
+
+def test_a_command_for_the_platform_works_in_every_shell() -> None:
+    (first, *_) = causes_of("PS C:\\proj> pip install triton\nERROR: No matching distribution found for triton")
+    assert [remedy.commands for remedy in first.remedies] == [
+        ('python -c "import platform; print(platform.python_version(), platform.platform())"',)
+    ]
