@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from envdoctor.core.directories import cache_directory
@@ -15,10 +15,11 @@ from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.package_index.remote_wheel import RemoteWheel
 from envdoctor.package_index.simple_index import File
-from envdoctor.package_index.source_archive import read_source_archive
+from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 
 FOLDER = "wheel-modules"
 _DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+_NAME = re.compile(r"[\"']([A-Za-z_]\w*(?:\.\w+)*)[\"']")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(?:/.*\.(?:py|so)|(?:\.[\w-]+)?\.so|\.py)")
 
 
@@ -59,8 +60,15 @@ def modules_of_releases(wheels: Wheels, pins: Collection[Pin]) -> dict[Pin, froz
     for pin, archive in run_parallel(calls, end=wheels.client.end).items():
         paths = () if isinstance(archive, RequestFailed) else archive.paths  # some archives are too large to be read
         parts = (part for path in paths for part in path.removesuffix(".py").split("/"))
-        found[pin] = frozenset((pin.name.replace("-", "_"), *parts))
+        found[pin] = frozenset((pin.name.replace("-", "_"), *parts, *_built_modules(archive)))
     return found
+
+
+def _built_modules(archive: SourceArchive | RequestFailed) -> Iterator[str]:
+    """The names in the build files of an archive that can be those of extension modules."""
+    texts = {} if isinstance(archive, RequestFailed) else archive.texts
+    for text in texts.values():
+        yield from (part for name in _NAME.findall(text) for part in name.split("."))
 
 
 def _archive_of(wheels: Wheels, pin: Pin) -> File | None:

@@ -122,6 +122,11 @@ class Checkout:
                 (nested if folder and f"{folder}/__init__.py" in self.paths else others).add(name.partition(".")[0])
         return frozenset(nested - others)
 
+    def only_path(self, name: str) -> str:
+        """The only file with a name, whose folder a text leaves out; empty if there are several."""
+        found = [path for path in self.paths if path.endswith(f"/{name}") and not _OTHER.search(path)]
+        return found[0] if len(found) == 1 else ""
+
     @cached_property
     def guide_text(self) -> str:
         """The lines of the guides and install scripts that can name what is to be installed."""

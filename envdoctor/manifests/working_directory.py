@@ -120,11 +120,15 @@ class WorkingDirectory:
     def _in_new_shell(self, path: str) -> str:
         """The directory that `cd` enters. Blocks of a guide can be for new shells."""
         target = self._entered(path)
-        is_own = not self._clone(self.current) and self.place is not None
-        if not is_own or not is_known(path) or path.startswith((".", "/", "~")) or self._place(target) is not None:
+        if self.place is None or not is_known(path) or path.startswith((".", "/", "~")) or self._is_there(target):
             return target
-        again = posixpath.normpath(posixpath.join(self.start, path))
-        return again if not self._clone(target) and self._place(again) is not None else target
+        again = posixpath.normpath(posixpath.join(self._clone(self.current) or self.start, path))
+        return again if self._is_there(again) else target
+
+    def _is_there(self, path: str) -> bool:
+        """Whether the own project has a directory on disk."""
+        place = self._place(path)
+        return place is not None and (not place or self.own_files.has_folder(place))
 
     def _joined(self, path: str) -> str:
         """A directory that is named in the current one."""

@@ -35,6 +35,8 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 PKG_RESOURCES = "https://setuptools.pypa.io/en/latest/history.html#v82-0-0"
+# Shared libraries, which no Python code imports by the names of these packages.
+_CUDA_LIBRARY = re.compile(r"nvidia-(?:cu(?!tlass)|nccl|nv|npp)")
 _LOWEST = re.compile(r"(?:>=|~=)\s*(\d[\w.]*)")
 _WHEN = {
     "import": "at its import",
@@ -116,7 +118,7 @@ def _is_of_index(package: ResolvedPackage) -> bool:
         and package.version
         and "+" not in package.version
     )
-    return bool(is_release) and package.name not in TORCH_FAMILY and not package.name.startswith("nvidia-")
+    return bool(is_release) and package.name not in TORCH_FAMILY and not _CUDA_LIBRARY.match(package.name)
 
 
 def _is_user(package: ResolvedPackage, packages: dict[str, ResolvedPackage]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envdoctor.manifests.actions import Action, Install
@@ -47,6 +47,8 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     scripts = _own_scripts(checkout, files) if is_manifest or document.origin else ()
     scripts = (*scripts, *(_entry_points(files) if document.kind in _WITH_ENTRY_POINTS else ()))
     of_guides = () if document.origin else _of_guides(checkout, files, name, _packages(document))
+    if document.kind == "guide" and files.folder and len(document.paths) == 1:
+        of_guides = (*_of_guide(checkout, files, files.folder, name, in_text=True)[0], *of_guides)
     paths = tuple(
         path._replace(launches=(*(() if is_manifest else path.launches), *of_guides, *scripts), checkout=checkout)
         for path in document.paths
@@ -122,12 +124,11 @@ def _linked_guide(checkout: Checkout, folder: Path, link: str) -> str:
     return next((name for name in names if checkout.relative(folder / name) in checkout.paths), "")
 
 
-def _of_guide(
-    checkout: Checkout, files: Files, folder: Path, name: str
-) -> tuple[tuple[Launch, ...], tuple[Action, ...]]:
-    """The programs that a guide starts, and its steps."""
-    text = checkout.text(checkout.relative(folder / name))
-    own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
+def _named_in_text(checkout: Checkout, text: str, own: Files) -> Iterator[Block]:
+    """The programs that the text of a guide names outside of its blocks: a command, or a shell script of the project.
+
+    A script can be named without its folder.
+    """
     scripts = console_scripts(own)
     blocks = parse_blocks(text)
     numbers = {number for block in blocks for number, _ in block.lines}
@@ -136,11 +137,23 @@ def _of_guide(
         if number in numbers:
             continue
         named = [command for command, name in _CODE.findall(line) if name in scripts]
-        blocks += [Block("bash", "", ((number, command),)) for command in (*_PROGRAM.findall(line), *named)]
+        yield from (Block("bash", "", ((number, command),)) for command in (*_PROGRAM.findall(line), *named))
         for script in _SCRIPT.findall(line):
-            if script not in started and not _OTHER_STEP.search(script) and own.of_project(script, number):
+            if script in started or _OTHER_STEP.search(script):
+                continue
+            path = script if own.of_project(script, number) else checkout.only_path(script)
+            if path:
                 started.add(script)
-                blocks.append(Block("bash", "", ((number, f"bash {script}"),)))
+                yield Block("bash", "", ((number, f"bash {path}"),))
+
+
+def _of_guide(
+    checkout: Checkout, files: Files, folder: Path, name: str, *, in_text: bool = False
+) -> tuple[tuple[Launch, ...], tuple[Action, ...]]:
+    """The programs that a guide starts, and its steps; with `in_text` only those that its text names."""
+    text = checkout.text(checkout.relative(folder / name))
+    own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
+    blocks = [*(() if in_text else parse_blocks(text)), *_named_in_text(checkout, text, own)]
     reader = BlockReader(blocks, files=own)
     actions = tuple(reader.actions())
     # A guide can leave out the step that enters the directory of the manifest and its programs.

@@ -300,9 +300,12 @@ def test_a_module_that_receives_its_names_when_it_is_loaded() -> None:
 def test_the_packages_with_a_module() -> None:
     files = ("other_name/__init__.py", ""), ("compiled.cpython-312-x86_64-linux-gnu.so", "")
     wheel = package("images", "1.0", OLD, *files)
-    archive = Release("speech", "1.0", OLD, is_source=True, files=(("src/voices/__init__.py", ""), ("setup.py", "")))
+    built = "setup(ext_modules=[Extension(name='speech_cuda', sources=['a.cu'])])"
+    archive = Release(
+        "speech", "1.0", OLD, is_source=True, files=(("src/voices/__init__.py", ""), ("setup.py", built))
+    )
     installed = InstalledSet({"images": "1.0", "speech": "1.0"}, (), "3.12", "x86_64")
-    tops = ["other_name", "compiled", "voices", "speech", "absent"]
+    tops = ["other_name", "compiled", "voices", "speech", "speech_cuda", "absent"]
     with reading(*BASE, wheel, archive) as reader:
         assert reader.absent_modules(installed, tops) == {"absent"}
         unknown = InstalledSet({"images": "1.0", "withdrawn": "1.0"}, (), "3.12", "x86_64")

@@ -59,6 +59,12 @@ FOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # commands, and fi
     "a directory that the steps enter twice": (
         ("cd project", "cd project", "python figures.py"), {"project/figures.py": "import torch, plots\n"},
     ),
+    "a directory of the project after another one of it": (
+        ("git clone https://a.b/c/plot-project.git", "cd plot-project", "cd scripts", "cd project",
+         "python figures.py"),
+        {"project/figures.py": "import torch, plots\n", "scripts/a.txt": "",
+         "pyproject.toml": "[project]\nname = 'plot-project'\n"},
+    ),
     "a directory of the checkout in sys.path": (
         ("python draw.py",),
         {"draw.py": "import sys, os\nROOT = os.path.dirname(os.path.abspath(__file__))\nsys.path.insert(0, ROOT)\n"

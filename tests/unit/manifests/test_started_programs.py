@@ -98,6 +98,23 @@ def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> 
     assert (found.status, guide in str(found.evidence)) == ("warning", True), name
 
 
+@each_case(("text", "is_found"), [
+    ("`train.sh` is the script for the training.", True),
+    ("Training: see scripts/train.sh.", True),
+    ("Run `python train.py` for the training.", True),
+    ("Start setup_train.sh first.", False),  # it installs
+    ("`draw.sh` draws.", False),  # one of two
+])  # fmt: skip
+def test_a_program_that_only_the_text_of_a_guide_names(text: str, is_found: bool, checkout: Path) -> None:
+    for file in ("scripts/train.sh", "scripts/setup_train.sh", "scripts/draw.sh", "project/draw.sh"):
+        (checkout / file).parent.mkdir(exist_ok=True)
+        (checkout / file).write_text("torchrun --nproc_per_node 8 train.py\n")
+    found = audit_imports(checkout / "README.md", f"{sh('pip install torch==2.8.0')}\n{text}\n")
+    assert [each.status for each in found] == ["warning"] * is_found
+    assert not found or "README.md:" in str(found[0].evidence)
+    assert not audit_imports(checkout / "README.md", f"{sh('pip install torch==2.8.0 plots')}\n{text}\n", plots="1.0")
+
+
 @each_case(("directory", "is_found"), [("path_to_checkpoints", True), ("other-project", False)])
 def test_a_program_after_a_block_in_a_directory_of_the_reader(directory: str, is_found: bool, checkout: Path) -> None:
     text = sh("pip install torch==2.8.0", f"cd {directory} && python convert.py")
