@@ -17,7 +17,7 @@ _MAX_DEPTH = 20  # of nested expressions
 def added_directories(tree: ast.Module, text: str, path: str, root: Path) -> tuple[bool, tuple[str, ...]]:
     """Whether modules can come from directories outside of the checkout, and the added directories of the checkout.
 
-    `path` is relative to the root. The program runs in the directory of its file, or in the root.
+    `path` is relative to the root. The program runs in the directory of its file, or in one above it.
     """
     if _FINDERS.search(text):
         return True, ()
@@ -127,10 +127,12 @@ def _text(node: ast.expr) -> str:
 
 
 def _relative(path: str, text: str) -> list[str]:
-    """A relative path, named in the directory of the file and in the root."""
+    """A relative path, named in the directory of the file, in those above it and in the root."""
     if text.startswith(("/", "~")):
         return []
-    return [posixpath.normpath(posixpath.join(folder, text)) for folder in (posixpath.dirname(path), "")]
+    parts = path.split("/")[:-1]
+    folders = dict.fromkeys("/".join(parts[:end]) for end in range(len(parts), -1, -1))
+    return [posixpath.normpath(posixpath.join(folder, text)) for folder in folders]
 
 
 def _above(paths: list[str]) -> list[str]:

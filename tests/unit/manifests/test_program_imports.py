@@ -70,6 +70,11 @@ FOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # commands, and fi
         {"draw.py": "import sys, os\nROOT = os.path.dirname(os.path.abspath(__file__))\nsys.path.insert(0, ROOT)\n"
                     "sys.path.append(os.path.join(ROOT, 'project'))\nimport torch, figures\n"},
     ),
+    "a directory of sys.path that is relative to the one of the command": (
+        ("cd project", "python tools/draw.py"),
+        {"project/tools/draw.py": "import sys\nsys.path.append('../project')\nimport torch, figures, plots\n",
+         "project/figures.py": "import os\n"},
+    ),
     "a module of a package with the same name": (
         ("python draw.py",), {"draw.py": "import torch, plots\n", "project/backends/__init__.py": "",
                               "project/backends/plots.py": ""},
