@@ -199,7 +199,9 @@ def _fixed(  # noqa: PLR0917
         text=text,
         kind=document.kind,
         audit_again=audit_again,
-        check=fix.check(check_sets(machine, solver, guide.stated_machine, guide), audited.audit.traces),
+        check=fix.check(
+            check_sets(machine, solver, guide.stated_machine, guide, audited.audit.findings), audited.audit.traces
+        ),
         fix=fix,
         included=included,
         unread=audited.result.coverage.unread,

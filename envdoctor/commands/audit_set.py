@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 
 from packaging.requirements import Requirement
@@ -12,6 +12,7 @@ from envdoctor.commands.audit_set_index import free_packages, judge_by_index
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.actions import Run
@@ -28,6 +29,7 @@ from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 _OF_CODE = frozenset({"RUN078", "RUN221", "RUN222"})  # names and calls of the programs of a checkout
 _OF_CALLS = "RUN017"  # names that releases use in functions
 _MAX_NOTES = 3
+_RELEASE = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
@@ -47,9 +49,13 @@ class SolvedCommand:
 
 
 def check_sets(
-    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine, guide: Guide | None = None
+    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine, guide: Guide | None = None,
+    found: Sequence[Finding] = (),
 ) -> Callable[[SolvedSet], SetProblems]:
-    """A check of solved sets with the facts of the audit that they come from, and with the programs of its guide."""
+    """A check of solved sets with the facts of the audit that they come from, and with the programs of its guide.
+
+    `found` are the findings of that audit: the time for the files of releases can be over when a set is checked.
+    """
 
     def check(solved: SolvedSet) -> SetProblems:
         corrected = solved.corrected
@@ -64,6 +70,8 @@ def check_sets(
             finding for finding in audit.findings
             if finding.status == "error" and later.isdisjoint(missing_packages([finding]))
         ]  # fmt: skip
+        known_messages = {each.message for each in errors}
+        errors += [each for each in _of_same_releases(found, solved) if each.message not in known_messages]
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
         warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
         of_code = _names_of_code(guide, paths[0], machine, known) if guide and known else []
@@ -79,6 +87,15 @@ def check_sets(
         )
 
     return check
+
+
+def _of_same_releases(findings: Sequence[Finding], solved: SolvedSet) -> Iterator[Finding]:
+    """The errors on names that a release lacks, if both releases of the finding are those of a set."""
+    for each in findings:
+        named = [(name, version) for name, version in _RELEASE.findall(each.message) if name in solved.versions]
+        is_same = all(public_part(solved.versions[name]) == version for name, version in named)
+        if each.id == _OF_CALLS and each.status == "error" and len(dict(named)) > 1 and is_same:
+            yield each
 
 
 def _names_of_code(guide: Guide, path: Guide, machine: Machine | None, solver: StepSolver) -> list[Finding]:

@@ -231,7 +231,7 @@ def likely_pythons(corrected: CorrectedSet) -> list[str]:
     tried = [each for each in _TRIED if permits(corrected.permitted_python, each)]
     likely = [_python_of(corrected), *filter(None, [corrected.python])]
     # The tables do not have the oldest releases. The audit reads their wheels from the index.
-    likely = likely[::-1] if any(is_older_than_table(*pin) for pin in _pins_of(corrected)) else likely
+    likely = likely[::-1] if any(is_older_than_table(*pin) for pin in _pins_of(corrected.requirements)) else likely
     return list(dict.fromkeys([*likely, *tried]))
 
 
@@ -246,14 +246,20 @@ def for_stated_cuda(corrected: CorrectedSet) -> list[CorrectedSet]:
     return [replace(stated, python=python) for python in likely_pythons(corrected)]
 
 
-def _pins_of(corrected: CorrectedSet) -> list[tuple[str, str]]:
-    return [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
+def _pins_of(requirements: Sequence[str]) -> list[tuple[str, str]]:
+    return [(Requirement(text).name, text.partition("==")[2]) for text in requirements if "==" in text]
 
 
 def _python_of(corrected: CorrectedSet) -> str:
-    """The usual Python, or the nearest one for which all pins have wheels: a guide of 2023 is for 3.10 or 3.11."""
-    releases = [release for pin in _pins_of(corrected) if (release := find_release(*pin))]
-    compiled = [release for release in releases if release.kind == "wheels"]
+    """The usual Python, or the nearest one for which all pins have wheels: a guide of 2023 is for 3.10 or 3.11.
+
+    Those of the guide come before the releases that a later step or a correction replaces them with.
+    """
     permitted = [each for each in _PYTHONS if permits(corrected.permitted_python, each)]
-    fitting = (each for each in permitted if all(release.has_wheel("", each) for release in compiled))
-    return next(fitting, next(iter(permitted), DEFAULT_PYTHON))
+    for requirements in (corrected.own, corrected.requirements):
+        releases = [release for pin in _pins_of(requirements) if (release := find_release(*pin))]
+        compiled = [release for release in releases if release.kind == "wheels"]
+        fitting = [each for each in permitted if all(release.has_wheel("", each) for release in compiled)]
+        if fitting and requirements:
+            return fitting[0]
+    return next(iter(permitted), DEFAULT_PYTHON)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from envdoctor.core.shell_commands import shell_command
@@ -24,6 +25,9 @@ _NOT_PACKAGES = frozenset({"pip", "uv", "python"})
 _INSTALL = "uv pip install {} {}"
 # An editable package cannot be a constraint.
 _KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable) {} {}"
+# For a setup.py that imports torch: the builds of old releases of torch import pkg_resources.
+_WITHOUT_ISOLATION = "uv pip install 'setuptools<82' wheel && uv pip install --no-build-isolation {} {}"
+_EDITABLE = re.compile(r"\s(-e|--editable)\b")
 
 
 def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[InstallStep]:
@@ -66,6 +70,9 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
             keeps_set = each.url.startswith("git+") and not action.no_deps
             own = shell_command(_KEEPING if keeps_set else _INSTALL, isolation, redact_variable("", address))
             is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
+            if any(build.url == each.url for build in action.own_builds):
+                own = shell_command(_WITHOUT_ISOLATION, _EDITABLE.findall(action.command)[:1], each.url)
+                is_own = False
             found[each.name] = action.command if is_own and " " in action.command else own
     return found
 

@@ -56,9 +56,16 @@ def _matches(condition: str, versions: dict[str, str]) -> bool:
 
 
 def has_known_break(versions: dict[str, str], *names: str) -> bool:
-    """Whether a row applies to these packages."""
-    rows = (row for row in known_breaks() if {each.partition(" ")[0] for each in row.when} >= set(names))
-    return any(all(_matches(each, versions) for each in row.when) for row in rows)
+    """Whether a row with an error or a warning applies to these packages. Notes are about some programs only."""
+    serious = (row for row in known_breaks() if row.status != "info")
+    rows = (row for row in serious if {each.partition(" ")[0] for each in row.when} >= set(names))
+    return any(_applies(row, versions) for row in rows)
+
+
+def _applies(row: KnownBreak, versions: dict[str, str]) -> bool:
+    return all(_matches(each, versions) for each in row.when) and not any(
+        _matches(each, versions) for each in row.unless
+    )
 
 
 def make_check(row: KnownBreak) -> Check:
@@ -74,9 +81,7 @@ def make_check(row: KnownBreak) -> Check:
             return
         if row.python and satisfies(stack.python_version.value or "", row.python) is False:
             return
-        if not all(_matches(each, versions) for each in row.when) or any(
-            _matches(each, versions) for each in row.unless
-        ):
+        if not _applies(row, versions):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
         yield Problem(row.status, problem, version_evidence(stack, *names), fix, _remedies(row, stack))

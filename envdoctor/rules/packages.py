@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.imports import broken_imports
 from envdoctor.knowledge.releases import checked_specifier, releases_that_accept, undeclared_versions
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
 from envdoctor.rules.engine_pins import ENGINES, pins_of
 from envdoctor.rules.facts import is_from_conda, is_from_report
+from envdoctor.rules.known_breaks import has_known_break
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
     COMPANIONS,
@@ -319,18 +322,24 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
                 f"Install {name}{minimum}" + (f", or an older {user}." if name != "accelerate" else "."),
                 either(
                     shell_command("uv pip install '{}{}'", name, bounded(minimum)),
-                    *_older_release(user, versions[user], name, versions[name]),
+                    *_older_release(versions, user, name),
                 ),
             )
 
 
-def _older_release(user: str, installed: str, name: str, version: str) -> list[str]:
-    """The install command of the newest older release whose extras accept a version.
+def _older_release(versions: dict[str, str], user: str, name: str) -> list[str]:
+    """The install command of the newest older release of `user` that works with the installed release of `name`.
 
     None for accelerate, which is upgraded alone: an older transformers would break more than it cures.
     """
     if name == "accelerate":
         return []
-    releases = releases_that_accept(user, name, public_part(version))
-    older = [release for release in releases if satisfies(release, f"<{public_part(installed)}")]
-    return [shell_command("uv pip install {}=={}", user, older[0])] if older else []
+    releases = releases_that_accept(user, name, public_part(versions[name]))
+    older = (each for each in releases if satisfies(each, f"<{public_part(versions[user])}"))
+    working = (each for each in older if _works_with({name: versions[name], user: each}, user, name))
+    return [shell_command("uv pip install {}=={}", user, release) for release in islice(working, 1)]
+
+
+def _works_with(versions: dict[str, str], user: str, name: str) -> bool:
+    """Whether no known break and no import of an absent name is about these two releases."""
+    return not has_known_break(versions, user, name) and not any(broken_imports(versions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -47,6 +48,43 @@ def requirer_that_excludes(
     only = {requirer.name: requirer._replace(reason=requirer.name)}
     python = environment.state.python or context.trace.python
     return excluding_package(context.index_facts, only, package.name, version, python=python)
+
+
+def contradicted_pin(context: GuideContext, environment: CorrectedEnvironment, name: str, version: str) -> str:
+    """Why a release cannot be installed with the pins of the guide, as their own requirements exclude each other.
+
+    `torch 2.3.1 requires typing-extensions>=4.8.0, and tensorflow 2.4.0 requires typing-extensions~=3.7.4`.
+    """
+    index, state = context.index_facts, environment.state
+    python = state.python or context.trace.python
+    own = _bounds(index, name, version, python) if index and version else {}
+    pinned = (
+        each for each in state.packages.values() if each.pinned and not each.is_dependency and each.name != name
+    )
+    for package in islice(pinned, _MAX_READ if own else 0):
+        bounds = _bounds(index, package.name, public_part(package.version), python) if index else {}
+        for other in own.keys() & bounds.keys():
+            if are_disjoint(own[other], bounds[other]):
+                requirer = f"{package.name} {public_part(package.version)}"
+                return (
+                    f"{name} {version} requires {other}{own[other]}, and {requirer} requires {other}{bounds[other]}"
+                )
+    return ""
+
+
+def _bounds(index: IndexFacts, name: str, version: str, python: str) -> dict[str, str]:
+    """The ranges that a release requires, by package."""
+    found = (parse_requirement(text) for text in index.requires(name, version))
+    return {each.name: each.specifier for each in found if each and each.specifier and each.applies_to(python)}
+
+
+def are_disjoint(first: str, second: str) -> bool:
+    """Whether no version satisfies both ranges: one that does is a bound of one of them, or just above it."""
+    bounds = re.findall(r"\d[\w.]*", f"{first},{second}")
+    candidates = ["0", *bounds, *(f"{bound}.0.1" for bound in bounds)]
+    return not any(
+        satisfies(each, first) is not False and satisfies(each, second) is not False for each in candidates
+    )
 
 
 def pinned_requirer(requirements: Sequence[InstallRequirement], name: str, version: str) -> tuple[str, str] | None:

@@ -25,6 +25,7 @@ from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import (
     changed_requirers,
+    contradicted_pin,
     keeping_pins,
     other_python,
     pinned_requirer,
@@ -297,6 +298,8 @@ def incompatible_release(
         python = other_python(context, environment, package.name, version)
         requirers = changed_requirers(environment, package)
         fix, remedies = f"Use {pin}.", install_step(pin, *requirers)
+        if contradicted := contradicted_pin(context, environment, package.name, version):
+            fix, remedies = f"No release of {package.name} is known to fit the other pins: {contradicted}.", ()
         if python:  # the command would find no release
             fix, remedies = f"Use {' and '.join((pin, *requirers))}, {python}.", ()
     project = _project_install(context) if package.is_dependency else None

@@ -13,6 +13,7 @@ from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requ
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
+from envdoctor.manifests.checks.fitting_releases import are_disjoint
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -153,15 +154,6 @@ def _conflicts(
 
 def _of(context: GuideContext, package: ResolvedPackage) -> tuple[Evidence, ...]:
     return (guide_evidence(context, package.name, package.reason, package.line),)
-
-
-def are_disjoint(first: str, second: str) -> bool:
-    """Whether no version satisfies both ranges: one that does is a bound of one of them, or just above it."""
-    bounds = re.findall(r"\d[\w.]*", f"{first},{second}")
-    candidates = ["0", *bounds, *(f"{bound}.0.1" for bound in bounds)]
-    return not any(
-        satisfies(each, first) is not False and satisfies(each, second) is not False for each in candidates
-    )
 
 
 def _requirements(index: IndexFacts, markers: Markers, name: str, version: str) -> Iterator[Requirement]:

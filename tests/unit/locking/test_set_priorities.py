@@ -10,7 +10,7 @@ from support.cases import each_case
 from support.local_packages import write_wheel
 
 from envdoctor.download.sources import Sources
-from envdoctor.locking.set_solver import SetSolver, with_extras
+from envdoctor.locking.set_solver import SetSolver, likely_pythons, with_extras
 from envdoctor.locking.solve_set import SetProblems, SetSearch, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.set_repairs import outdated_limits
@@ -105,6 +105,14 @@ def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sou
     assert (solved.state, solved.target) == ("solved", "x86_64-manylinux_2_35, Python 3.11")
     assert (solved.corrected.requirements, solved.corrected.dropped) == (old.requirements, ())
     assert solved.note == "the findings are for Python 3.12"
+
+
+@each_case("case", [(("numpy==1.22.4",), "3.10"), ((), "3.11"), (("numpy==1.26.4",), "3.11")])
+def test_the_likely_python_has_wheels_of_the_pins_of_the_guide(case: tuple[tuple[str, ...], str]) -> None:
+    own, python = case
+    replaced = corrected("numpy==1.26.4", "torch==1.13.0", python="")  # by a later step
+    found = likely_pythons(replace(replaced, own=(*own, "torch==1.13.0") if own else (), is_python_assumed=True))
+    assert found[0] == python
 
 
 def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) -> None:

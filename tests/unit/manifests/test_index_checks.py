@@ -15,7 +15,7 @@ from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests import audit_guide
-from envdoctor.manifests.checks.source_at_main import are_disjoint
+from envdoctor.manifests.checks.fitting_releases import are_disjoint
 from envdoctor.resolution.index_facts import (
     IndexedRelease,
     MissingName,
@@ -365,3 +365,20 @@ def test_no_release_is_proposed_that_the_requirer_excludes(requires: str, fix: s
     solver.index.requirements["webui 1.0"] = [requires]
     (found,) = findings(sh("uv venv --python 3.12", "uv pip install webui"), solver, "RUN003")
     assert (found.fix.startswith(fix), bool(found.remedies)) == (True, requires == "peft"), found
+
+
+@pytest.mark.parametrize(
+    ("requires", "fix"),
+    [
+        ("typing-extensions~=3.7.4", "No release of peft is known to fit the other pins: peft 0."),
+        ("numpy<2", "Use peft==0."),
+    ],
+)
+def test_no_release_is_proposed_whose_requirements_another_pin_excludes(requires: str, fix: str) -> None:
+    solver = FixedSolver(FixedIndex(), {"keeper": "1.0", "peft": "0.16.0", "transformers": "5.19.0"})
+    solver.index.requirements["keeper 1.0"] = [requires, "numpy>=1.19"]
+    for version in ("0.17.0", "0.18.0", "0.19.0", "0.19.1", "0.20.0", "0.21.0", "0.21.2"):
+        solver.index.requirements[f"peft {version}"] = ["typing-extensions>=4.8.0", "numpy>=1.17"]
+    guide = sh("uv venv --python 3.12", "uv pip install keeper==1.0 peft transformers==5.19.0")
+    (found,) = findings(guide, solver, "RUN003")
+    assert (found.fix.startswith(fix), bool(found.remedies)) == (True, requires == "numpy<2"), found

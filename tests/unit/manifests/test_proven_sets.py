@@ -106,6 +106,26 @@ def test_a_package_that_is_built_after_a_set_is_not_missing(name: str) -> None:
     assert (found.pins, len(found.errors)) == (((), 0) if name == "rich" else (("rich",), 1))
 
 
+@each_case("case", [("25.0.1", "RUN017", 1), ("20.0.0", "RUN017", 0), ("25.0.1", "RUN078", 0)])
+def test_a_set_has_the_errors_that_the_audit_found_for_the_same_releases(case: tuple[str, str, int]) -> None:
+    pyarrow, rule, count = case
+    message = (
+        "datasets 2.6.1 of 2022-10-14 uses pyarrow.PyExtensionType at its import, which pyarrow 25.0.1 of 2026-08-10 "
+        "does not have"
+    )
+    pins = Remedy(steps=(Install(packages=("datasets==2.6.1", "pyarrow==20.0.0")),), commands=("",))
+    found = replace(absent("error"), id=rule, message=message, remedies=(pins,))
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.10", requirements=("datasets==2.6.1",))
+    solved = SolvedSet(
+        corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.10",
+        versions={"datasets": "2.6.1", "pyarrow": pyarrow},
+    )  # fmt: skip
+    check = check_sets(None, Solver(FixedIndex()), StatedMachine("x86_64", "", 0), found=[found])
+    problems = check(solved)
+    assert [each for each in problems.errors if each == message] == [message] * count
+    assert ("pyarrow==20.0.0" in problems.pins) == bool(count)
+
+
 @each_case("name", ["old_server", "server"])
 def test_names_that_programs_use_and_a_set_lacks_are_noted(name: str) -> None:
     guide = parse_guide(f"```python\nfrom xserver import {name}\n```\n", "README.md")
