@@ -37,6 +37,7 @@ _QUOTED_COMMAND = re.compile(
 )
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _PREFORMATTED = re.compile(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
+_HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
 # Words that turn a command in a list into a warning against it.
 _NEGATION = re.compile(
@@ -145,14 +146,15 @@ class _MarkdownReader:
             yield from reader.blocks()
 
     def _text(self, token: Token, row: int) -> Iterator[Block]:
-        if fence := _FENCE.search(token.content):
-            yield from self._nested(token.content, fence.start(), row)
+        content = token.content
+        if token.type == "html_block":  # no reader sees its comments
+            content = _HTML_COMMENT.sub(lambda found: "\n" * found[0].count("\n"), content)
+        if fence := _FENCE.search(content):
+            yield from self._nested(content, fence.start(), row)
             return
-        for match in _PREFORMATTED.finditer(token.content):
+        for match in _PREFORMATTED.finditer(content):
             code = html.unescape(re.sub(r"<[^<>]{0,200}>", "", match[0]))
-            yield Block(
-                "", "", self._code(code, row + token.content.count("\n", 0, match.start())), self.preceding_text
-            )
+            yield Block("", "", self._code(code, row + content.count("\n", 0, match.start())), self.preceding_text)
         lines = token.content.rstrip("\n").split("\n")
         if self.quotations and all(map(_QUOTED_COMMAND.fullmatch, lines)):
             yield Block("bash", "", tuple(enumerate(lines, self.first + row)), self.preceding_text)

@@ -139,6 +139,16 @@ def test_pin_newer_than_the_table_is_unknown() -> None:
     assert [(f.id, f.status) for f in findings] == [("RUN001", "unknown")]
 
 
+def test_commands_in_html_comments_are_no_steps() -> None:
+    text = (
+        "<!-- ## Setup\n\n```bash\nsh setup.sh\n```\n\n--- -->\n\n```bash\nsh setup1.sh\n```\n\n"
+        "<!-- generated -->\n```bash\nsh setup2.sh\n```\n<!-- end -->\n\n"
+        "<details><!-- hidden -->\n<pre>\nsh setup3.sh\n</pre></details>\n\n<!--\n```\nsh setup4.sh\n```\n"
+    )
+    lines = [line for block in parse_blocks(text) for line in block.lines if line[1].startswith("sh")]
+    assert lines == [(10, "sh setup1.sh"), (15, "sh setup2.sh"), (21, "sh setup3.sh")]
+
+
 def test_parse_blocks_of_all_forms() -> None:
     text = """# t
 - ```bash title="x"
