@@ -38,6 +38,7 @@ _DOCKER_WITH_VALUE = frozenset({
     "-e", "-p",
 })  # fmt: skip
 _DOCKER_WITHOUT_VALUE = frozenset({"-t", "-i", "-d", "-P", "-n", "-c", "-f", "-r", "-C", "-b", "-O", "-o"})
+_UNKNOWN_BUILD = re.compile(r"^([\w.-]+==\d[\w.]*)\+(?:[a-z]+)?(?:\$\{?\w+\}?|\{\w+\}|<\w+>)$")
 _PRINTED_FILE = re.compile(r"\$\((?:cat\s+|<\s*)([\w./-]+)\)")
 _MMCV_WHEELS = "https://download.openmmlab.com/mmcv/dist/"  # openmim 0.3.9, mim/commands/install.py
 _MAX_REQUIREMENTS = 2000
@@ -152,7 +153,8 @@ def _install(
     requirement_files: tuple[str, ...] = (),
 ) -> Install:
     printed = [match[1] for name in names if (match := _PRINTED_FILE.fullmatch(name))]  # `$(cat requirements.txt)`
-    requirements = _parse_names([name for name in names if not _PRINTED_FILE.fullmatch(name)], command.line)
+    named = [_of_any_build(name) for name in names if not _PRINTED_FILE.fullmatch(name)]
+    requirements = _parse_names(named, command.line)
     file_options: list[str] = []
     for path in (*printed, *(requirement_files or options.all("-r", "--requirement", "--requirements"))):
         lines = files.lines(path, command.line)
@@ -194,6 +196,11 @@ def _install(
         invalid=tuple(invalid[:_MAX_REQUIREMENTS]),
         unknown=tuple(unknown[:_MAX_REQUIREMENTS]),
     )
+
+
+def _of_any_build(text: str) -> str:
+    """A pin without a build that only a shell determines: `torch==1.8.1` for `torch==1.8.1+${CUDA}`."""
+    return _UNKNOWN_BUILD.sub(r"\1", text)
 
 
 def _deduplicate(requirements: list[InstallRequirement]) -> tuple[InstallRequirement, ...]:

@@ -74,7 +74,8 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
     fix, remedies = "Keep the requirement that is meant.", steps()
     if required.required_by:
         fix = f"Use {pin}, which {required.required_by} requires."
-        remedies = install_step(pin, *_companions(install, name), backend=_backend(install, name, in_guide))
+        backend = build_of_step(install, name, in_guide.specifier)
+        remedies = install_step(pin, *_companions(install, name), backend=backend)
     return Problem(
         "error",
         f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
@@ -96,11 +97,11 @@ def _companions(install: InstallStep, name: str) -> list[str]:
     return [each.name for each in install.action.requirements if each.name in COMPANIONS] if name == "torch" else []
 
 
-def _backend(install: InstallStep, name: str, in_guide: Bound) -> str:
+def build_of_step(install: InstallStep, name: str, specifier: str) -> str:
     """The build of torch that a step selects with its index or with a local version."""
     if name not in TORCH_FAMILY:
         return ""
-    local = _LOCAL_VERSION.search(in_guide.specifier)
+    local = _LOCAL_VERSION.search(specifier)
     return torch_source(install.action).backend or (local[0].removeprefix("+") if local else "")
 
 

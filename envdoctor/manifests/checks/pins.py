@@ -21,7 +21,7 @@ from envdoctor.knowledge.published import (
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
-from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, build_of_step
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import (
     changed_requirers,
@@ -32,6 +32,7 @@ from envdoctor.manifests.checks.fitting_releases import (
     requirer_that_excludes,
 )
 from envdoctor.manifests.checks.optional_uses import if_option_is_taken
+from envdoctor.manifests.checks.replaced_torch import correction_of_pins, correction_of_replaced_torch
 from envdoctor.manifests.checks.unlisted_releases import (
     PYPI,
     index_lacks,
@@ -88,7 +89,7 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
             problem = _missing_release(context, install, requirement, line, releases)
             yield _without_contradiction(install.action, requirement, problem)
         elif all(release.yanked for release in matching):
-            problem = _yanked_release(context, requirement, line, matching[0])
+            problem = _yanked_release(context, install, requirement, line, matching[0])
             yield _without_contradiction(install.action, requirement, problem)
     if older:
         yield older_releases(context, list(older.values()))
@@ -114,7 +115,7 @@ def _without_contradiction(action: Install, requirement: InstallRequirement, pro
 
 
 def _yanked_release(
-    context: GuideContext, requirement: InstallRequirement, line: int, release: PublishedRelease
+    context: GuideContext, install: InstallStep, requirement: InstallRequirement, line: int, release: PublishedRelease
 ) -> Problem:
     name = requirement.name
     pin = f"{name}=={(usable_release(name, release.version) or release).version}"
@@ -126,7 +127,7 @@ def _yanked_release(
             table_evidence(name, f"{release.version} yanked", PYPI, date_read(name)),
         ),
         f"Use {pin}.",
-        install_step(pin),
+        install_step(pin, backend=build_of_step(install, name, requirement.specifier)),
         line=line,
     )
 
@@ -153,7 +154,7 @@ def _missing_release(
         f"the newest is {newest.version}, the nearest {nearest.version}",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
         f"Use {name}=={nearest.version}.",
-        install_step(f"{name}=={nearest.version}"),
+        install_step(f"{name}=={nearest.version}", backend=build_of_step(install, name, requirement.specifier)),
         line=line,
         cause="torch-companion-mismatch" if name in COMPANIONS else "",
     )
@@ -302,6 +303,8 @@ def incompatible_release(
             fix, remedies = f"No release of {package.name} is known to fit the other pins: {contradicted}.", ()
         if python:  # the command would find no release
             fix, remedies = f"Use {' and '.join((pin, *requirers))}, {python}.", ()
+    if package.name == "torch" and (kept := correction_of_replaced_torch(context, environment.state.name)):
+        fix, remedies = kept, ()
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
@@ -378,7 +381,7 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
             if environment.state.resolution == "conflict" and not all(package.pinned for package in involved):
                 continue  # a step fails, so that the versions of other packages are not known
             last = max(involved, key=lambda package: package.line, default=package)
-            pin = f"{package.name}=={substitution.version}" if substitution.version else ""
+            fix, remedies = correction_of_pins(context, environment, substitution)
             yield if_option_is_taken(context, [violation.rule.id], Problem(
                 problem.status,
                 problem.message,
@@ -386,8 +389,8 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                     *(guide_evidence(context, other.name, other.reason, other.line) for other in involved),
                     _rule_evidence(violation),
                 ),
-                problem.fix + (f" With the other pins of this guide: {pin}." if pin else ""),
-                install_step(pin) if pin else problem.remedies,
+                fix,
+                remedies,
                 line=line_of(context, last.line, last.reason),
                 cause=violation.problem.cause or violation.rule.cause,
                 url=violation.rule.url,

@@ -9,6 +9,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
+from envdoctor.manifests.checks.replaced_torch import correction_of_replaced_torch
 from envdoctor.manifests.checks.replacements import is_certain
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
@@ -70,6 +71,9 @@ def _outdated(
     pin = f"{name}=={version}" if version else name
     command = shell_command("uv pip install {} --no-build-isolation --reinstall-package {}", pin, name)
     replacing = line_of(context, new.line or install.action.line, "" if new.is_dependency else new.reason)
+    fix, remedies = f"Install {name} after line {replacing}, without a wheel that was built before.", steps(command)
+    if kept := correction_of_replaced_torch(context, install.after.name):
+        fix, remedies = kept, ()
     return Problem(
         "error" if new.pinned or new.is_dependency else "warning",
         f"{name} is built for torch {old.version}, which line {replacing} replaces with torch {new.version}: "
@@ -79,7 +83,7 @@ def _outdated(
             guide_evidence(context, "torch", old.reason, old.line),
             guide_evidence(context, "torch", new.reason, replacing),
         ),
-        f"Install {name} after line {replacing}, without a wheel that was built before.",
-        () if extension.wheel or "+" in version else steps(command),
+        fix,
+        () if extension.wheel or "+" in version else remedies,
         line=line,
     )

@@ -284,3 +284,51 @@ def test_no_release_is_proposed_that_a_pin_of_the_step_excludes(step: str, fix: 
     assert [line for each in found.remedies for line in each.commands] == [
         f"uv pip install xgrammar=={version}" for version in commands
     ]
+
+
+@each_case(
+    ("step", "commands"),
+    [
+        ("torch==1.10.0+cu113 torchvision==0.11.0+cu113 -f https://download.pytorch.org/whl/torch_stable.html",
+         ["uv pip install torchvision==0.11.1 --torch-backend=cu113"]),
+        ("torch==1.10.0 torchvision==0.11.0 --index-url https://download.pytorch.org/whl/cu113",
+         ["uv pip install torchvision==0.11.1 --torch-backend=cu113"]),
+        ("torch==1.10.0 torchvision==0.11.0", ["uv pip install torchvision==0.11.1"]),
+    ],
+)  # fmt: skip
+def test_the_release_in_place_of_a_withdrawn_one_has_the_build_of_its_step(step: str, commands: list[str]) -> None:
+    findings = audit_guide(sh("conda create -n x python=3.8", f"pip install {step}"), name="guide.md").findings
+    (found,) = (each for each in findings if each.id == "RUN001")
+    assert [line for each in found.remedies for line in each.commands] == commands
+
+
+@each_case(
+    ("steps", "expected"),
+    [
+        (("torch==1.13.1 torchvision==0.14.1", "torch==2.0.1"), "uv pip install torch==2.0.1 torchvision==0.15.2"),
+        (("torch==2.0.1", "torchvision==0.14.1"), ""),  # its dependency replaces torch: RUN010
+        (("torch==2.0.1 torchvision==0.15.2",), ""),
+    ],
+)  # fmt: skip
+def test_the_companions_of_a_torch_that_a_later_step_pins(steps: tuple[str, ...], expected: str) -> None:
+    guide = sh("conda create -n x python=3.10", *(f"pip install {step}" for step in steps))
+    found = [each for each in audit_guide(guide, name="guide.md", today=TODAY).findings if each.id == "RUN004"]
+    commands = [line for each in found for remedy in each.remedies[:1] for line in remedy.commands]
+    assert commands == [expected] * bool(expected)
+
+
+@each_case(
+    ("pin", "is_reported"),
+    [
+        ("torch==1.8.1+{cuda_version}", True),
+        ("torch==1.8.1+cu${CUDA}", True),
+        ("torch==1.8.1+<cuda>", True),
+        ("torch==$TORCH", False),
+        ("torch==1.8.$PATCH", False),
+        ("torch==1.9.1+{cuda_version}", False),
+    ],
+)
+def test_a_pin_whose_build_alone_is_unknown(pin: str, is_reported: bool) -> None:
+    guide = sh("conda create -n x python=3.8", f"pip install '{pin}' torchaudio==0.9.1")
+    findings = audit_guide(guide, name="guide.md", today=TODAY).findings
+    assert any("torchaudio 0.9.1 requires torch==1.9.1" in each.message for each in findings) == is_reported

@@ -260,6 +260,7 @@ BROKEN = [
     ("albumentations 1.4.15, albucore 0.0.17", "PKG047", "error"),
     ("torch 2.2.1+cu121, torchvision 0.17.1, basicsr 1.4.2", "PKG048", "warning"),
     ("flask 2.2.2, werkzeug 3.0.1", "PKG049", "error"),
+    ("torch 2.4.1+cu121, transformers 5.9.0", "PKG049", "error"),  # next to a note of the table on the same pair
 ]  # fmt: skip
 
 
@@ -274,6 +275,16 @@ def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
     if status != "info":
         assert commands_of(finding)
     assert "{" not in finding.message + finding.fix + "".join(commands_of(finding))
+
+
+@each_case(
+    ("torch", "release"), [("2.4.1+cu121", "5.13.1"), ("2.2.0+cu121", "5.0.0"), ("2.1.2+cu121", "4.55.4")]
+)
+def test_an_older_transformers_works_with_the_installed_torch(torch: str, release: str) -> None:
+    finding = findings_by_id(make_machine([H100]), stack_of(f"torch {torch}, transformers 5.24.0"))["PKG008"]
+    assert f"uv pip install transformers=={release}" in commands_of(finding)
+    found = findings_by_id(make_machine([H100]), stack_of(f"torch {torch}, transformers {release}"))
+    assert {each.status for each in found.values() if "transformers" in each.message} <= {"info"}
 
 
 def test_the_torch_that_transformers_checks_for_counts_not_that_of_its_extras() -> None:
