@@ -28,7 +28,8 @@ SUCCESS = re.compile(
 
 # A sentence about a state: `CUDA is available`, `The quota is 20 GB`, `CUDA available: True`.
 STATE = re.compile(
-    r"(?i)\b(?:is|are|was|were|has|have|had|available|running|active|healthy|ready|valid|true|ok|satisfied)\b"
+    r"(?i)\b(?:is|are|was|were|has|have|had|available|running|active|healthy|ready|valid|true|ok"
+    r"|satisfied|created|saved|completed|finished)\b"
 )
 NO_ERRORS = re.compile(r"(?i)\b(?:0|no|zero|without) (?:\w+ )?errors?\b|\bnot required\b|^\W*none\W*$", re.MULTILINE)
 ADVERSE = re.compile(  # words with which people describe that something does not work

@@ -26,6 +26,7 @@ LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known 
 MOST_CAUSES = 3
 EXCEPTION = re.compile(r"\w(?:Error|Exception): ")
 QUOTED = re.compile(r"'([\w.]+)'")
+DOTTED = re.compile(r"\b([a-z]\w+)\.[a-z]\w+\b(?!/)")  # numpy.int64: the known message is about a name of this module
 WORD = re.compile(r"[a-z]{2,}|\d{3,}")
 WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
@@ -77,6 +78,8 @@ def similar_symptoms(text: str, excluded: Collection[str] = ()) -> dict[Symptom,
         if not shared or len(shared) < min(2, len(words)) or common < LEAST_SHARE * length:
             continue
         if any(f"'{name}'" not in symptom.sample for name in exact):
+            continue
+        if is_exception and any(module not in words for module in DOTTED.findall(symptom.sample)):
             continue
         similarity = math.sqrt(common / length * common / sum(weights[word] for word in known))
         if similarity >= max(least, found.get(symptom.cause, (0.0,))[0]):

@@ -58,6 +58,19 @@ def causes_of(text: str) -> tuple[Cause, ...]:
         ("[node001:94018] PMIX ERROR: NOT-FOUND in file ptl_usock.c at line 175", "mpi-launch"),
         ("mpirun has detected an attempt to run as root.", "mpi-launch"),
         ("sbatch: error: Batch job submission failed: Unspecified error", "job-rejected"),
+        ('invalid mount config for type "bind": bind source path does not exist: /data/models', "file-system-fault"),
+        ("mkdir: cannot create directory '/home/ml/.cache': Permission denied", "directory-not-writable"),
+        ("tar: model/config.json: Cannot open: Permission denied", "directory-not-writable"),
+        ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.", "network-failure"),
+        (
+            "('Connection broken: IncompleteRead(12345 bytes read)', IncompleteRead(12345 bytes read))",
+            "network-failure",
+        ),
+        (
+            "fatal: unable to access 'https://github.com/huggingface/trl.git/': Could not resolve host: github.com",
+            "network-failure",
+        ),
+        ("bootstrap.cc:180 NCCL WARN Bootstrap Root : mismatch in rank count from procs 16 : 8", "node-differs"),
         (POETRY, "dependency-pin-violated"),
         (PDM, "dependency-pin-violated"),
         (f"ERROR: Invalid requirement: 'torch=2.5.1': {SINGLE_EQUALS}", "requirement-not-valid"),
@@ -93,6 +106,29 @@ def test_a_state_that_has_several_reasons_names_the_command_that_decides(text: s
 
 
 @pytest.mark.parametrize(
+    ("text", "cause", "program"),
+    [
+        (
+            "[E ProcessGroupNCCL.cpp:1537] Some NCCL operations have failed or timed out.",
+            "collective-stalled",
+            "grep",
+        ),
+        ("RuntimeError: NCCL communicator was aborted on rank 3.", "collective-stalled", "grep"),
+        ("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'", "nvcc-torch-mismatch", "ds_report"),
+        (
+            "OSError: Error no file named model.safetensors found in directory /out/step-9.",
+            "checkpoint-damaged",
+            "ls",
+        ),
+    ],
+)
+def test_a_consequence_names_the_command_that_finds_its_reason(text: str, cause: str, program: str) -> None:
+    first = causes_of(text)[0]
+    assert (first.cause, first.undecided) == (cause, True)
+    assert first.find_out[0].command.split()[0] == program
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "trainer-0                 0/1     ContainerCreating   0          12s",
@@ -102,6 +138,10 @@ def test_a_state_that_has_several_reasons_names_the_command_that_decides(text: s
         "mpirun --allow-run-as-root -np 8 ./all_reduce_perf -b 8 -e 128M\n# Out of bounds values : 0 OK",
         "Requirement already satisfied: torch==2.5.1 in ./venv/lib/python3.11/site-packages",
         "conda install pytorch=2.5.1 torchvision=0.20.1 -c pytorch",
+        "mkdir: created directory '/home/ml/.cache'",
+        "wandb: Tracking run with wandb version 0.19.1\nwandb: Run data is saved locally in /w/wandb/run-1",
+        "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\nNCCL INFO comm 0x5577 rank 0 nranks 16 - Init COMPLETE",
+        "RuntimeError: Could not infer dtype of dict",
         "Warning  FailedMount  23m  MountVolume.SetUp failed for volume\nNormal  Started  22m  Started container",
     ],
 )
