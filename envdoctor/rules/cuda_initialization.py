@@ -24,6 +24,7 @@ from envdoctor.rules.facts import (
     is_without_cuda,
     model_of,
     names_no_gpu,
+    on_windows,
     torch_cuda,
     torch_label,
     torch_version,
@@ -39,7 +40,7 @@ UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04
                   "24.04": ((6, 8), (6, 17))}  # fmt: skip
 
 
-@rule("DRV007", kind="environment", severity="error", cause="no-nvidia-gpu")
+@rule("DRV007", kind="environment", severity=("error", "warning"), cause="no-nvidia-gpu")
 def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torch is a CUDA build, but neither a GPU nor a driver was found.
 
@@ -55,17 +56,21 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
         return
     if machine.cuda.nvcc_version.value or machine.system.wsl.value:
         return  # DRV009 covers machines with a toolkit, DRV012 WSL
-    if {machine.gpus.state, machine.driver.version.state} == {"unreadable"} and machine.gpus.source == "report":
-        return  # the part of the report with the GPU and the driver is missing
+    unknown = {machine.gpus.state, machine.driver.version.state} == {"unreadable"} and machine.gpus.source == "report"
+    windows = on_windows(machine)
+    if unknown and not windows:
+        return  # the part of the report with the GPU and the driver is missing; DRV008
     release = public_part(torch_version(stack))
     cpu = install_torch(stack, release, "cpu") if release and not is_prerelease(release) else None
+    listing = "the Device Manager" if windows else "lspci"
     yield Problem(
-        "error",
-        f"{torch_label(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
+        "warning" if unknown else "error",
+        f"{torch_label(stack)} is built for CUDA {torch_cuda(stack)}, but "
+        + ("finds no GPU" if unknown else "no NVIDIA GPU or driver was found"),
         shown_facts(machine, stack),
-        "Use a machine with an NVIDIA GPU, and install the driver if lspci lists one."
+        f"Use a machine with an NVIDIA GPU, and install the driver if {listing} lists one."
         + (f" Otherwise install {cpu}." if cpu else ""),
-        steps("lspci | grep -i nvidia", *(cpu.steps if cpu else ())),
+        steps("nvidia-smi" if windows else "lspci | grep -i nvidia", *(cpu.steps if cpu else ())),
     )
 
 
@@ -88,7 +93,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
         return
     container = machine.system.container
     container_name = container.value or _foreign_kernel(machine)
-    possible = container.state == "unreadable"
+    possible = container.state == "unreadable" and not on_windows(machine)
     if not container_name and not possible:
         return
     yield Problem(
@@ -156,9 +161,11 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             f"CUDA toolkit {machine.cuda.nvcc_version.value} and torch for CUDA {torch_cuda(stack)} are installed, "
             "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
             shown_facts(machine, stack),
-            "Run nvidia-smi, which prints the reason; load the module or build it for this kernel"
+            "Run nvidia-smi, which prints the reason, and install NVIDIA's driver again."
+            if on_windows(machine)
+            else "Run nvidia-smi, which prints the reason; load the module or build it for this kernel"
             + (" on the host." if container else "."),
-            load_driver(),
+            steps("nvidia-smi") if on_windows(machine) else load_driver(),
         )
     elif cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         gpus = gpu_labels(gpus_of(machine))
@@ -170,9 +177,13 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             if described
             else f"nvidia-smi lists {gpus or 'a driver'}, but CUDA does not initialize in torch",
             shown_facts(machine, stack),
-            f"Load nvidia_uvm again{on_host(machine)}; if it is in use or that does not help, reboot. Remove other "
-            "libcuda files from LD_LIBRARY_PATH.",
-            steps(
+            "Unset CUDA_VISIBLE_DEVICES; if that does not help, install NVIDIA's driver again and restart Windows."
+            if on_windows(machine)
+            else f"Load nvidia_uvm again{on_host(machine)}; if it is in use or that does not help, reboot. Remove "
+            "other libcuda files from LD_LIBRARY_PATH.",
+            steps("nvidia-smi", 'python -c "import torch; torch.cuda.init()"')
+            if on_windows(machine)
+            else steps(
                 "ldconfig -p | grep libcuda; echo $LD_LIBRARY_PATH $CUDA_VISIBLE_DEVICES",
                 f"{shlex.quote(stack.python.value or 'python')} -c 'import torch; torch.cuda.init()'",
                 "sudo lsof /dev/nvidia-uvm",

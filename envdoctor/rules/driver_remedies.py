@@ -10,7 +10,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import accepts_compat, oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
-from envdoctor.rules.facts import gpus_of, model_of
+from envdoctor.rules.facts import gpus_of, model_of, on_windows
 
 # Branches with packages `nvidia-driver-BRANCH` for Ubuntu; from 590 on NVIDIA's packages have no branch in their
 # names: docs.nvidia.com/datacenter/tesla/driver-installation-guide.
@@ -80,6 +80,8 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
         return "Install a newer NVIDIA driver in Windows; do not install one in WSL.", steps("nvidia-smi")
     if last and needed > last:
         return f"Use another GPU: {last} is the last driver branch for this one.", steps(LIST_GPUS)
+    if on_windows(machine):
+        return f"Install driver {minimum} or newer from nvidia.com/drivers, and restart Windows.", steps("nvidia-smi")
     if container_of(machine):
         fix = f"Install driver {minimum} or newer on the host, or choose a host that has it."
         return fix, steps(MODULE_VERSION)

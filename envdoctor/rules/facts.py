@@ -153,3 +153,8 @@ def torch_cuda(stack: Stack) -> str:
         return cuda_minor(build.cuda.value)
     local = re.search(r"\+cu(\d+)(\d)\b", build.version.value or "")
     return f"{local[1]}.{local[2]}" if local and build.cuda.state != "absent" else ""
+
+
+def on_windows(machine: Machine) -> bool:
+    """Whether the system is Windows itself, without WSL."""
+    return not machine.system.wsl.value and "windows" in (machine.system.os.value or "").lower()

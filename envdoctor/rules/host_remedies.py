@@ -9,7 +9,9 @@ from envdoctor.core.records import Fact, Machine
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.driver_remedies import APPTAINER, DPKG, KUBERNETES, container_of
+from envdoctor.rules.facts import on_windows
 
+TOOLKITS_OF_WINDOWS = r'dir "C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA"'
 DNF = r"(?i)fedora|red hat|rhel|rocky|alma|centos|oracle|amazon"
 
 
@@ -31,6 +33,8 @@ def install_packages(machine: Machine, apt: str, dnf: str) -> list[str]:
 
 def install_toolkit(machine: Machine, cuda: str) -> tuple[Remedy, ...]:
     """Install a release of the CUDA toolkit and select it. NVIDIA's packages have the same name for apt and dnf."""
+    if on_windows(machine):
+        return steps(TOOLKITS_OF_WINDOWS, "nvcc --version")
     package = f"cuda-toolkit-{cuda.replace('.', '-')}"
     select = shell_command("export CUDA_HOME=/usr/local/cuda-{}", cuda)
     return either(*(["ls -d /usr/local/cuda*", line, select] for line in install_packages(machine, package, package)))

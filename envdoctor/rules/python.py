@@ -292,22 +292,39 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     if not is_jetson(machine) or (is_thor and torch_cuda(stack).startswith("13.")):
         return
     library = _without_build_for_jetson(stack)
-    old = (parse_major_minor(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (
-        machine.system.kernel.value or ""
-    )
+    jetpack = _jetpack(machine, stack)
     nvidia_build = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
     named_only = "tegra" not in (machine.system.kernel.value or "")  # a sentence names the device
-    works = nvidia_build or named_only or stack.cuda_available.value is True
+    has_cuda = stack.cuda_available.value is True
+    works = nvidia_build or named_only or has_cuda
+    old = bool(jetpack) and not (has_cuda and jetpack == OLD_JETPACKS[0][2])  # with it runs software of its time
     harms = old or bool(library) or not works
     yield Problem(
         "warning" if harms else "info",
-        "this is a Jetson" + (" with JetPack 5 (CUDA 11.4)" if old else "")
+        "this is a Jetson" + (f" with {jetpack}" if jetpack else "")
         + (f", torch is {torch_version(stack)}" if torch_version(stack) else ", without torch")
         + ": PyPI and the PyTorch index have no wheels of vLLM, flash-attn and torch for its CUDA",
         (*shown, evidence("torch", stack.torch)) if stack.torch.value is None else shown,
         "Use JetPack 6 or newer and containers for Jetson, or NVIDIA's wheels for this JetPack.",
         steps("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
     )  # fmt: skip
+
+
+# Kernels and CUDA of JetPack 4 and 5, docs.nvidia.com/jetson/archives (read on 2026-11-28); CUDA 12.2 and newer are
+# those of JetPack 6.
+OLD_JETPACKS = (("4.9", "10.2", "JetPack 4 (CUDA 10.2)"), ("5.10", "11.4", "JetPack 5 (CUDA 11.4)"))
+
+
+def _jetpack(machine: Machine, stack: Stack) -> str:
+    """The JetPack before 6 of a Jetson, by its kernel, by the CUDA of torch or by the Python; empty for others."""
+    kernel, cuda = machine.system.kernel.value or "", torch_cuda(stack)
+    python = parse_major_minor(stack.python_version.value) or (3, 10)
+    for release, of_jetpack, name in OLD_JETPACKS:
+        if re.match(rf"{re.escape(release)}[.-]", kernel) or (not kernel and cuda == of_jetpack):
+            return name
+    if kernel or cuda or python >= (3, 10):
+        return ""
+    return OLD_JETPACKS[python > (3, 6)][2]
 
 
 def _without_build_for_jetson(stack: Stack) -> str:

@@ -33,6 +33,7 @@ FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-
 BUILT_FROM_SOURCE = (*FROM_SOURCE, "vllm", "xformers", "sgl-kernel")
 GIB = 1 << 30
 LEAST_AVAILABLE = 0.02  # of the memory, while compilers run
+WITHOUT_WHEELS = ("detectron2", "pytorch3d")  # current releases
 
 
 @rule("CUDA001", kind="environment", severity=("warning", "info"), cause="nvcc-torch-mismatch")
@@ -237,7 +238,7 @@ def compiles_cuda_code(stack: Stack) -> bool:
 
     SGLang uses FlashInfer, whose package had the name flashinfer until 0.2.0 and contained compiled kernels.
     """
-    return bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE)) or (
+    return bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE, *WITHOUT_WHEELS)) or (
         bool(first_in_use(stack, "sglang")) and not first_in_use(stack, "flashinfer")
     )
 

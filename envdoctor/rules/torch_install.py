@@ -275,7 +275,8 @@ def _rank(rows: list[KnownBuild], machine: Machine, stack: Stack) -> list[KnownB
     release comes first, newer before older, then the CUDA major version of the installed torch, the CUDA version that
     PyPI's packages are compiled for, and the CUDA version nearest to the driver's.
     """
-    driver, near = dotted_numbers(machine.driver.version.value or ""), parse_major_minor(torch_version(stack))
+    near = parse_major_minor(torch_version(stack))
+    driver = dotted_numbers(machine.driver.version.value or driver_of_cuda(machine.driver.cuda.value or ""))
     windows, wanted = is_windows(machine), near or (99, 0)
     oldest = driver_of_gpus(machine)
     supported = [row for row in rows if not driver or driver >= max(oldest, oldest_driver(row.cuda, windows=windows))]

@@ -47,10 +47,12 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
 
 @rule("DRV012", kind="environment", severity="warning", cause="libcuda-not-found")
 def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A CUDA build of torch finds no GPU under WSL2.
+    """A CUDA build of torch finds no GPU under WSL.
 
     libcuda of the Windows driver is not found, or a Linux driver hides it. The Windows driver installs libcuda.so.1
     in /usr/lib/wsl/lib. Do not install a Linux driver inside WSL.
+
+    WSL 1 has no access to GPUs at all.
 
     Fix: add that directory to the loader's path, update the Windows driver, and remove Linux drivers from WSL.
 
@@ -60,7 +62,18 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     """
     if not machine.system.wsl.value or len(gpus_of(machine)) > WSL_GPUS or driver_is_too_old(machine, stack):
         return
-    if not _in_tcc_mode(machine) and (cuda_fails(machine, stack) or finds_no_driver(machine, stack)):
+    fails = not _in_tcc_mode(machine) and (cuda_fails(machine, stack) or finds_no_driver(machine, stack))
+    if fails and _is_wsl_1(machine):
+        yield Problem(
+            "warning",
+            f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL 1, which cannot use GPUs",
+            (evidence("system.wsl", machine.system.wsl), *shown_facts(machine, stack)),
+            "Convert the distribution to WSL 2, which takes minutes and ends its sessions, or use native Linux.",
+            steps(
+                "wsl --list --verbose  # in Windows", "wsl --set-version DISTRIBUTION 2  # in Windows", "nvidia-smi"
+            ),
+        )
+    elif fails:
         yield Problem(
             "warning",
             f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
@@ -100,6 +113,12 @@ def windows_keeps_the_gpu_from_wsl(machine: Machine, stack: Stack) -> Iterator[P
             "use Windows or Linux itself.",
             steps(shell_command("nvidia-smi -g {} -dm 0  # in Windows, as administrator", gpus[0].index)),
         )
+
+
+def _is_wsl_1(machine: Machine) -> bool:
+    """Whether the kernel is that of WSL 1, which translates system calls: `4.4.0-19041-Microsoft`."""
+    kernel = machine.system.kernel.value or machine.system.wsl.value or ""
+    return kernel.startswith("4.4.0-") and kernel.endswith("-Microsoft")
 
 
 def _in_tcc_mode(machine: Machine) -> list[Gpu]:

@@ -12,7 +12,8 @@ import msgspec
 from support.cases import each_case
 from support.machines import H100X8
 from support.paths import ROOT
-from support.report_stack import file_stack, make_gpu, make_machine, torch_stack
+from support.remedies import commands_of
+from support.report_stack import file_stack, make_gpu, make_machine, make_stack, torch_stack
 
 from envdoctor.core.records import Extension, Fabric, Fact, Finding, KernelCode, Machine, Stack, known
 from envdoctor.machine.recorded import override, read_recorded
@@ -236,3 +237,46 @@ def test_text_of_a_report_is_quoted() -> None:
     assert reset == "sudo nvidia-smi --gpu-reset -i 'GPU-1;reboot'"
     machine = override(without_fabric(), ["driver.version=575.1'; reboot"])
     assert not any("reboot" in command for remedy in remedies(found("GPU008", machine)) for command in remedy)
+
+
+OF_LINUX = re.compile(
+    r"\bsudo\b|\blspci\b|\bldconfig\b|\bapt\b|\bdnf\b|\bdpkg\b|modprobe|/usr/|/proc/|\bexport\b|\bdocker\b"
+)
+
+
+@each_case(
+    ("machine", "stack"),
+    [
+        ({"gpus": None}, {"torch": "2.5.1+cu121", "cuda": "12.1", "available": False}),
+        ({"gpus": None, "nvcc": "12.4.131"}, {"torch": "2.5.1+cu121", "cuda": "12.1", "available": False}),
+        ({"gpus": ["RTX 4070"], "driver": "552.22"}, {"torch": "2.5.1+cu121", "cuda": "12.1", "available": False}),
+        ({"gpus": ["RTX 4070"], "driver": "472.12"}, {"torch": "2.5.1+cu121", "cuda": "12.1", "available": False}),
+        ({"gpus": ["RTX 4070"], "driver": "552.22", "nvcc": "11.8.89"}, {"torch": "2.5.1+cu121", "cuda": "12.1"}),
+        ({"gpus": ["RTX 5080"], "driver": "572.83", "nvcc": "12.4.99"}, {"torch": "2.7.1+cu128", "cuda": "12.8"}),
+        ({"gpus": ["GTX 1070"], "driver": "581.80"}, {"torch": "2.8.0+cu129", "cuda": "12.9"}),
+        ({"gpus": ["RTX 4070"], "driver": "552.22"}, {"torch": "2.5.1+cpu", "available": False}),
+    ],
+)
+def test_commands_for_windows(machine: dict[str, Any], stack: dict[str, Any]) -> None:
+    """Commands of Linux do not exist on Windows."""
+    all_findings = evaluate(make_machine(**machine, os="Windows 11", kernel=None, glibc=None), make_stack(**stack))
+    findings = [each for each in all_findings if each.status in ("error", "warning")]
+    assert findings
+    assert [each for finding in findings for each in commands_of(finding) if OF_LINUX.search(each)] == []
+
+
+def test_wsl_1_has_no_gpu() -> None:
+    """The kernel of WSL 1 is 4.4.0; its remedy is WSL 2."""
+    stack = make_stack("2.5.1+cu121", cuda="12.1", available=False)
+    commands = {"4.4.0-19041-Microsoft": "--set-version", "5.15.167.4-microsoft-standard-WSL2": "--update"}
+    for kernel, command in commands.items():
+        finding = found("DRV012", make_machine(kernel=kernel, wsl=True), stack)
+        assert any(command in each for each in commands_of(finding))
+
+
+def test_build_for_a_driver_of_which_only_the_cuda_version_is_known() -> None:
+    """A driver for CUDA 11.4 runs the builds for CUDA 11."""
+    finding = found(
+        "TORCH004", make_machine(driver_cuda="11.4"), make_stack("2.4.0+cu121", cuda="12.1", available=False)
+    )
+    assert any("torch==2.4.0 --torch-backend=cu118" in each for each in commands_of(finding))
