@@ -40,6 +40,8 @@ SIGN_OF_GPU = lazy_pattern(
     r"|(?i:\bother (?:containers|programs|pods|services)\b[^.\n]{0,60}\b(?:use|see)s? (?:the|this|my) (?:GPU|card))"
     r"|\b[\w./-]{3,60}:[\w.-]{0,40}(?:gpu|cuda|cu1\d\d)\b"  # the tag of an image
     r"|(?i:\bsame (?:host|machine|server|box)\b[^.\n]{0,60}\b(?:uses?|sees?) the\b)"
+    r"|(?i:\bmy (?:nvidia )?(?:GPU|graphics card) (?:is|was)(?:n't| not) (?:being )?(?:detected|found|used))"
+    r"|\b(?:pytorch-cuda|cudatoolkit) ?[=:] ?\d"  # an install command
 )
 STOPPED = lazy_pattern(
     r"(?i)\b(?:stops?|stopped|exits?|exited|ends|ended|closes|closed|dies|died|killed|quits?|terminate[sd]?|crash\w*|restarts?"
@@ -52,6 +54,7 @@ LOADING = lazy_pattern(
 )
 RUNS = lazy_pattern(r"Uvicorn running|startup complete|server is listening|fired up and ready|(?i:\bserves? fine\b)")
 UNFIT = lazy_pattern(r"(?i)\b(?:do|does)(?: not|n't) (?:go|fit|work|match)(?: together)?\b")
+CONFLICT = lazy_pattern(r"(?i)\bconflict|\bincompatib|\u51b2\u7a81")
 SOURCE_BUILD = lazy_pattern(r"\bsetup\.py (?:install|develop|build_ext|bdist_wheel)\b|--no-build-isolation\b")
 FAILED_STEP = lazy_pattern(
     r"(?i)\bexit(?:ed)?(?: with)?(?: exit)? (?:code|status):? [1-9]|\bstep (?:\w+ )?(?:is red|fails?)"
@@ -90,6 +93,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
     yield from _outside_of_range(report)
+    yield from _on_disjoint_ranges(report)
     yield from _on_build_without_toolkit(report)
 
 
@@ -99,7 +103,7 @@ def _on_container_without_gpus(report: Report) -> Iterator[Finding]:
 
     if report.machine.system.container.note == INSPECTED_WITHOUT_GPUS and torch_cuda(report.stack):
         message = f"docker inspect: a container with torch for CUDA {torch_cuda(report.stack)} that asks for no GPU"
-        yield _finding(CONTAINER, "warning", message, start_container_with_gpus("docker"))
+        yield finding_of_text(CONTAINER, "warning", message, start_container_with_gpus("docker"))
 
 
 def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
@@ -108,7 +112,9 @@ def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
 
     if RAY_WITHOUT_GPUS in report.kinds and (found := GPU_DEMAND.search(report.errors)):
         message = f"{found[1]} requests wait for GPUs, and this Ray cluster has none"
-        yield _finding(SELECTION, "warning", message, steps("nvidia-smi -L", 'echo "$CUDA_VISIBLE_DEVICES"'), RAY_FIX)
+        yield finding_of_text(
+            SELECTION, "warning", message, steps("nvidia-smi -L", 'echo "$CUDA_VISIBLE_DEVICES"'), RAY_FIX
+        )
 
 
 def _on_cpu(report: Report) -> Iterator[Finding]:
@@ -132,7 +138,7 @@ def _on_cpu(report: Report) -> Iterator[Finding]:
         return  # the facts do not show why
     torch = report.stack.torch.value
     is_certain = without_gpus or "+cpu" in ((torch.version.value or "") if torch else "")
-    yield _finding(
+    yield finding_of_text(
         cause,
         "error" if is_certain else "warning",
         f"{line or 'CUDA is not available to torch'} (on a machine with {_gpu(report)})",
@@ -170,7 +176,7 @@ def _on_full_gpu(report: Report) -> Iterator[Finding]:
     for gpu in gpus_of(report.machine):
         total, used = gpu.memory_total.value, gpu.memory_used.value
         if total and used and used >= full * total:
-            yield _finding(
+            yield finding_of_text(
                 FULL_GPU,
                 "warning",
                 f"GPU {gpu.index}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use, and a program stops",
@@ -192,12 +198,24 @@ def _outside_of_range(report: Report) -> Iterator[Finding]:
             packages[statement.name].version if statement.name in packages else ""
         )
         if version and is_version(version) and not statement.allowed.contains(version, prereleases=True):
-            yield _finding(
+            yield finding_of_text(
                 PIN,
                 "warning",
                 f'{statement.name} {version} is installed; the text states "{statement.text.strip()}"',
             )
             return
+
+
+def _on_disjoint_ranges(report: Report) -> Iterator[Finding]:
+    """The text reports a conflict, and states two ranges of a package that no release satisfies."""
+    from envdoctor.reports.requirement_statements import disjoint_ranges
+
+    pair = disjoint_ranges(report.errors) if CONFLICT.search(report.errors) else None
+    if pair:
+        first, second = (each.text.strip() for each in pair)
+        yield finding_of_text(
+            PIN, "warning", f'the text states "{first}" and "{second}": no {pair[0].name} is in both ranges'
+        )
 
 
 def _on_build_without_toolkit(report: Report) -> Iterator[Finding]:
@@ -206,11 +224,15 @@ def _on_build_without_toolkit(report: Report) -> Iterator[Finding]:
     if nvcc.state != "absent" or not nvcc.note.startswith("the image ") or not SOURCE_BUILD.search(text):
         return
     if SIGN_OF_FAILURE.search(text) or FAILED_STEP.search(text):
-        yield _finding(NO_TOOLKIT, "warning", f"{nvcc.note}, which a build of CUDA code needs")
+        yield finding_of_text(NO_TOOLKIT, "warning", f"{nvcc.note}, which a build of CUDA code needs")
 
 
-def _finding(cause: str, status: Status, message: str, remedies: tuple[Remedy, ...] = (), fix: str = "") -> Finding:
+def finding_of_text(
+    cause: str, status: Status, message: str, remedies: tuple[Remedy, ...] = (), fix: str = ""
+) -> Finding:
+    """The finding on a cause that the text of a report shows, with the general advice if `fix` is empty."""
+    from envdoctor.explain.placeholders import fill_placeholders
+
     text = causes()[cause]
-    return Finding(
-        f"{TEXT_PREFIX}{cause}", cause, status, message, fix=fix or text.fix, remedies=remedies, url=text.url
-    )
+    advice = fix or fill_placeholders(text.fix, {})
+    return Finding(f"{TEXT_PREFIX}{cause}", cause, status, message, fix=advice, remedies=remedies, url=text.url)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from envdoctor.commands.report_evidence import findings_of_evidence
+from envdoctor.commands.report_evidence import finding_of_text, findings_of_evidence
 from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
@@ -144,7 +144,6 @@ def _described_causes(report: Report) -> set[str]:
 
 def _of_nodes(report: Report, named: set[str]) -> list[Finding]:
     """The finding on nodes for which the text states different versions, if something failed."""
-    from envdoctor.knowledge.causes import causes
     from envdoctor.reports.nodes import differing_versions
 
     differing = differing_versions(report.errors) if SIGN_OF_FAILURE.search(report.errors) else {}
@@ -156,40 +155,28 @@ def _of_nodes(report: Report, named: set[str]) -> list[Finding]:
         f"{name}: " + ", ".join(f"{version} on {node}" for node, version in nodes.items())
         for name, nodes in differing.items()
     )
-    text = causes()[cause]
-    return (
-        []
-        if cause in named
-        else [Finding(f"{TEXT_PREFIX}{cause}", cause, "warning", message, fix=text.fix, url=text.url)]
-    )
+    return [] if cause in named else [finding_of_text(cause, "warning", message)]
 
 
 def _of_container(finding: Finding, report: Report) -> Finding:
     """The finding that a program sees no GPU, with its reason if the container was started without one."""
-    from envdoctor.knowledge.causes import causes
     from envdoctor.reports.container_images import WITHOUT_GPUS
 
     if finding.cause not in NO_GPU_SEEN or report.machine.system.container.note not in WITHOUT_GPUS:
         return finding
-    text = causes()[CONTAINER]
     start = start_container_with_gpus(container_of(report.machine))
-    return Finding(
-        f"{TEXT_PREFIX}{CONTAINER}", CONTAINER, "error", finding.message, fix=text.fix, remedies=start, url=text.url
-    )
+    return finding_of_text(CONTAINER, "error", finding.message, start)
 
 
 def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> list[Finding]:
     """The finding on an extension for "no kernel image" if torch has code for every GPU and no cause is reported."""
-    from envdoctor.knowledge.causes import causes as texts
-
     shown = next((each for each in causes if each.cause in ARCHITECTURE_CAUSES and each.lines), None)
     reports = (report, *report.later)
     if not shown or named & {*ARCHITECTURE_CAUSES, EXTENSION} or shown.score < WARNING_SCORE:
         return []
     if not all(has_code_for_every_gpu(each.machine, each.stack) for each in reports):
         return []
-    text = texts()[EXTENSION]
-    return [Finding(f"{TEXT_PREFIX}{EXTENSION}", EXTENSION, "error", shown.lines[0], fix=text.fix, url=text.url)]
+    return [finding_of_text(EXTENSION, "error", shown.lines[0])]
 
 
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
@@ -224,8 +211,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     best = max(found, key=lambda symptom: symptom.weight, default=None)
     if best is None or best.cause in named or causes()[best.cause].program_error:
         return []
-    text = causes()[best.cause]
-    return [Finding(f"{TEXT_PREFIX}{best.cause}", best.cause, "warning", found[best], fix=text.fix, url=text.url)]
+    return [finding_of_text(best.cause, "warning", found[best])]
 
 
 def _context(report: Report) -> list[str]:

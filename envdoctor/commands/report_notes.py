@@ -61,7 +61,8 @@ ENGINE_RAN = lazy_pattern(
 RESULTS = lazy_pattern(r"(?i)\b(?:throughput|latency|ttft|tpot|tokens?/s|returns|responses?|generates|generated)\b")
 # The CPU was selected, or the program is none of torch.
 FOR_CPU = lazy_pattern(
-    r"Dockerfile\.cpu|--device[ =]cpu\b|VLLM_TARGET_DEVICE=cpu|VLLM_CPU_\w+=|\bllama_model_load|\bllm_load_"
+    r"(?i:\bcpu[- ]only (?:server|machine|box|node|instance|host|vm|laptop|computer|cluster)\b)"
+    r"|Dockerfile\.cpu|--device[ =]cpu\b|VLLM_TARGET_DEVICE=cpu|VLLM_CPU_\w+=|\bllama_model_load|\bllm_load_"
     r"|\bcpu_(?:executor|worker|model_runner)\.py"
 )
 MISSING_OPERATOR = lazy_pattern(r"_OpNamespace|vllm\._C\b|no kernel image")
