@@ -13,6 +13,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.side_lines import without_warning_of_source
 from envdoctor.reports.assemble import build_machine, build_stack
+from envdoctor.reports.build_details import parse_build_details, parse_detectron2
 from envdoctor.reports.clusters import parse_kubernetes_node, parse_kubernetes_pod, parse_ray_status, parse_slurm
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.command_output import (
@@ -30,6 +31,7 @@ from envdoctor.reports.gpu_memory import parse_gpu_memory
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
 from envdoctor.reports.handwritten import parse_handwritten
 from envdoctor.reports.installs import parse_install_commands, parse_installs
+from envdoctor.reports.jetson import parse_jetson
 from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
 from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
 from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
@@ -62,6 +64,7 @@ from envdoctor.reports.tool_reports import (
     parse_sglang_check_env,
     parse_xformers_info,
 )
+from envdoctor.reports.ultralytics import parse_ultralytics
 from envdoctor.reports.unfold import unfold_lines
 
 __all__ = ["Report", "has_no_facts", "parse_report"]
@@ -159,6 +162,8 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         collect_env,
         tagged if tagged.consumed else None,
         sglang,
+        parse_detectron2(lines),
+        parse_build_details(lines),
         parse_gpu_list(lines, owner.kind if owner else "nvidia-smi -L"),
         parse_env_list(lines),
         parse_ds_report(lines),
@@ -187,6 +192,8 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_device_lists(lines),
         parse_gpustat(lines),
         parse_comfyui_log(lines),
+        parse_ultralytics(lines),
+        parse_jetson(lines),
         parse_lspci(lines),
         parse_kubernetes_node(lines),
         parse_kubernetes_pod(lines),

@@ -172,7 +172,8 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
         return NOT_IN_REPORT
     local = (version.value or "").partition("+")[2]
     for name, fact in _parse_local_version(local, version.source).items():
-        if build[name].state == "unreadable" or (name == "cuda" and local == "cpu"):
+        outranked = local == "cpu" or build[name].note == "from a sentence"
+        if build[name].state == "unreadable" or (name == "cuda" and outranked):
             build[name] = fact
     return known(
         TorchBuild(version=version, cxx11_abi=NOT_IN_REPORT, **build),

@@ -11,9 +11,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+# The fields of collect_env's record, which WebUI prints as JSON, and the labels of its text. A field without a value
+# is one that it could not collect.
+LABELS = {
+    "torch_version": "PyTorch version", "cuda_compiled_version": "CUDA used to build PyTorch",
+    "is_cuda_available": "Is CUDA available", "cuda_runtime_version": "CUDA runtime version",
+    "nvidia_driver_version": "Nvidia driver version", "nvidia_gpu_models": "GPU models and configuration",
+    "libc_version": "Libc version", "python_platform": "Python platform", "gcc_version": "GCC version",
+    "hip_compiled_version": "ROCM used to build PyTorch",
+}  # fmt: skip
+NOT_COLLECTED = "Could not collect"
 MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null),?$')
 OBJECT_MEMBER = re.compile(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
 ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
+GPU_LIST = re.compile(r'\s*"nvidia_gpu_models":\s?"GPU \d[^"]{4,4000}",?\s*$')
 OBJECT_START = re.compile(r"\[\s?\{|\{")
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
 MAX_VALUES = 3_000
@@ -26,6 +37,8 @@ def expand_json(line: str) -> list[str]:
     """The values of an object on one line as lines; the line itself if it is not an object."""
     if member := OBJECT_MEMBER.match(line):
         line = f"{{{member[1]}}}"
+    if GPU_LIST.match(line):
+        return plain_member(line.strip()).split("\n")
     start = OBJECT_START.search(line)
     text = line[start.start() :].strip() if start else ""
     too_short = len(text) < MIN_CHARACTERS and not member
@@ -51,7 +64,8 @@ def _lines(data: Any, key: str = "") -> Iterator[str]:
         for value in data:
             yield from _lines(value, "")
     else:
-        text = "" if data is None else str(data)
+        text = ("" if data is None else str(data)) or (NOT_COLLECTED if key in LABELS else "")
+        key = LABELS.get(key, key)
         is_text = text.count("\n") > 1  # a report in a string; `sys.version` has two lines
         yield from (f"{key}: {text}" if key and not is_text else text).splitlines()
 
@@ -61,7 +75,8 @@ def plain_member(text: str) -> str:
     if text[:1] != '"':
         return text
     if (match := MEMBER.match(text)) and match[1] not in MODEL_CONFIG:
-        return f"{match[1]}: {_value(match[2])}"
+        label = LABELS.get(match[1], "")
+        return f"{label or match[1]}: {_value(match[2]) or (NOT_COLLECTED if label else '')}"
     if (match := ITEM.match(text)) and "=" in text:
         return _value(match[1])
     return text

@@ -246,6 +246,24 @@ MESSAGES = (
         r"NVIDIA-Linux-\w{5,8}-(\d{3}\.\d{2,3}(?:\.\d{2})?)(?:-[\w-]{2,20})?\.run",
         lambda section, match: section.set_fact("driver.version", match[1], "of its installer"),
     ),
+    # Model was trained with torch 1.10.0+cu102, yours is 2.7.1+cu126.
+    Message(
+        ", yours is ",
+        r"trained with torch \d[\w.+]{2,30}, yours is (\d[\w.+]{2,40}?)\.?(?=\s|$)",
+        lambda section, match: _record_torch(section, match[1]),
+    ),
+    # Using CUDA 12.9 driver version 575.51.03 with kernel driver version 570.133.20.
+    Message(
+        "kernel driver version ",
+        r"with kernel driver version (\d{3}\.\d{2,4}(?:\.\d{2,4})?)",
+        lambda section, match: section.set_fact("driver.version", match[1]),
+    ),
+    # version 570.133.20 was detected and compatibility mode is UNAVAILABLE.
+    Message(
+        "was detected ",
+        r"\bversion (\d{3}\.\d{2,4}(?:\.\d{2,4})?) was detected (?:and compatibility|but this container)",
+        lambda section, match: section.set_fact("driver.version", match[1]),
+    ),
     # DeepSpeed info: version=0.16.5, git-hash=unknown, git-branch=unknown
     Message(
         "DeepSpeed info: version=", r"DeepSpeed info: version=(\d[\w.]{2,20})", _distribution_recorder("deepspeed")

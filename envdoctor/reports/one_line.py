@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.reports.json_lines import expand_json
+from envdoctor.reports.python_repr import expand_repr
 
 MIN_CHARACTERS = 200  # of a line that contains the lines of a report which has many
 MIN_LIST_CHARACTERS = 60  # of a line that contains a short list
@@ -144,7 +145,7 @@ LISTS = (
 
 def split_line(line: str) -> list[str]:
     """The lines of a report that are joined in this line; the line itself if it is a single one."""
-    expanded = expand_json(line)
+    expanded = expand_json(line) if "OrderedDict(" not in line and "{'" not in line else expand_repr(line)
     if len(expanded) > 1:
         return [part for each in expanded for part in split_line(each)]
     if len(line) < MIN_LIST_CHARACTERS:

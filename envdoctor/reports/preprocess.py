@@ -89,7 +89,7 @@ def _without_escapes(text: str) -> str:
     if (
         text.count("\\n") >= MIN_ESCAPED_LINES
         and text.count("\n") < text.count("\\n") // 10 + 2
-        and not _is_json(text)
+        and not _is_literal(text)
     ):
         text = re.sub(r"(?<!\\)\\n", "\n", text).replace("\\t", "\t").replace('\\"', '"')
     if "\\" not in text:
@@ -98,8 +98,9 @@ def _without_escapes(text: str) -> str:
     return "\n".join(line if WINDOWS_PATH.search(line) else escapes.sub(r"\1", line) for line in text.split("\n"))
 
 
-def _is_json(text: str) -> bool:
-    return text.lstrip()[:2] in ('{"', "[{")
+def _is_literal(text: str) -> bool:
+    """Whether the text is JSON or a printed dictionary, whose strings have these escapes."""
+    return text.lstrip()[:2] in ('{"', "[{") or "OrderedDict(" in text
 
 
 def split_lines(raw: list[str]) -> list[Line]:

@@ -14,16 +14,17 @@ from envdoctor.reports.section import distribution_name
 RELATION = (
     r"(?:(?:goes|go|works?|comes?|pairs?)\s(?:only\s)?with|supports?|requires?|needs?|wants?|depends\son|expects?"
     r"|accepts?|allows?|(?:is|are)\s(?:only\s)?(?:for|compatible\swith|tested\swith|made\sfor)"
-    r"|puts?\s[\w. ]{1,24}\s(?:at|with|next\sto))"
+    r"|\u8981\u6c42|\u9700\u8981|\u4f9d\u8d56|puts?\s[\w. ]{1,24}\s(?:at|with|next\sto))"
 )
 NUMBER = r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?"
+BOUND = r"[<>=~!]=?\s?\d{1,2}(?:\.\d{1,3}){0,2}"
 RANGE = (
-    rf"(?P<specifiers>[<>=~!]=?\s?{NUMBER}(?:\s?(?:,|and|&)?\s?[<>=~!]=?\s?{NUMBER}){{0,2}})"
+    rf"(?P<specifiers>{BOUND}(?:\s?(?:,|and|&)?\s?{BOUND}){{0,2}})"
     rf"|(?P<first>{NUMBER})\s?(?:to|-|\u2013|through|until|up\sto)\s?(?P<last>{NUMBER})"
     rf"|(?:only\s)?up\sto\s(?P<most>{NUMBER})|(?P<newest>{NUMBER})\s(?:or|and)\s(?:older|lower|below|earlier)"
 )
 STATEMENT = re.compile(
-    rf"(?i)\b{RELATION}\s(?:only\s)?(?P<name>[a-z][a-z0-9_-]{{2,24}})\s?(?:version\s|v)?(?:{RANGE})(?![\w.]*\d)"
+    rf"(?i)\b{RELATION}\s?(?:only\s)?(?P<name>[a-z][a-z0-9_-]{{2,24}})\s?(?:version\s|v)?(?:{RANGE})(?![\w.]*\d)"
 )
 NOT_STATED = re.compile(r"(?i)\b(?:will|would|planned|next release|main branch|not|never|no longer|if|previously)\b")
 MAX_LINE, MAX_STATEMENTS = 600, 20
@@ -49,10 +50,27 @@ def stated_ranges(text: str) -> Iterator[RangeStatement]:
                     continue
 
 
+def disjoint_ranges(text: str) -> tuple[RangeStatement, RangeStatement] | None:
+    """Two statements on one package whose ranges no release satisfies."""
+    found: dict[str, list[RangeStatement]] = {}
+    for statement in stated_ranges(text):
+        for other in found.setdefault(statement.name, []):
+            if not _have_a_common_release(other.allowed, statement.allowed):
+                return other, statement
+        found[statement.name].append(statement)
+    return None
+
+
+def _have_a_common_release(one: SpecifierSet, other: SpecifierSet) -> bool:
+    bounds = {each.version.removesuffix(".*") for each in (*one, *other)}
+    candidates = {"0", *bounds, *(f"{bound}.0.1" for bound in bounds)}
+    return any(one.contains(each) and other.contains(each) for each in candidates)
+
+
 def _specifier(match: re.Match[str]) -> str:
     """The range as specifiers. The patch releases of its last minor release belong to it."""
     if match["specifiers"]:
-        parts = re.findall(rf"([<>=~!]=?)\s?({NUMBER})", match["specifiers"])
+        parts = re.findall(r"([<>=~!]=?)\s?(\d{1,2}(?:\.\d{1,3}){0,2})", match["specifiers"])
         return ",".join(
             f"<{_next_minor(version)}"
             if operator == "<=" and version.count(".") == 1

@@ -239,7 +239,7 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
 NO_NVCC = re.compile(r"^(?:/bin/)?sh: .{0,200}nvcc: not found$")  # printed by the shell that check_env starts
 OTHER_SGLANG_KEYS = frozenset({
     "nvidia topology", "amd topology", "hypervisor vendor", "rocm_home", "rocm driver version", "gcc", "sys.platform",
-    "musa available", "numpy_random_seed",
+    "musa available", "numpy_random_seed", "msvc", "opencv", "mmcv compiler",
 })  # fmt: skip
 
 
@@ -262,7 +262,8 @@ def _record_sglang(section: Section, key: str, value: str, in_report: bool) -> b
     elif key == "pytorch" and is_version(value):
         section.set_fact("stack.torch.version", value)
     else:
-        return _record_rocm_or_limit(section, key, value) or key in OTHER_SGLANG_KEYS
+        has_cuda = key == "mmcv cuda compiler" and value != "not available"  # else it was compiled without CUDA
+        return has_cuda or key in OTHER_SGLANG_KEYS or _record_rocm_or_limit(section, key, value)
     return True
 
 
