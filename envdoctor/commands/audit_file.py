@@ -31,7 +31,7 @@ from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.locked_wheels import audit_python
 from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
-from envdoctor.manifests.inputs.project_commands import project_remedies
+from envdoctor.manifests.inputs.project_commands import project_remedies, synced_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
 from envdoctor.manifests.stated_python import StatedTarget, stated_target
@@ -290,7 +290,10 @@ def _audit_commands(  # noqa: PLR0917
         coverage=coverage
         if isinstance(solver, NoSolver | None)
         else with_unread_indexes(coverage, document, audit.unresolved),
-        findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
+        findings=tuple(
+            synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0])
+            for each in audit.findings
+        ),
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
         requirements=_proposed(audit, document, text, machine, stated),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,8 @@ from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, NO_WHEEL
+
+_UNKNOWN = re.compile(r"([A-Za-z0-9][\w.-]*) was not found in the package registry")
 
 
 def limit_of_pin(pin: str, versions: Mapping[str, str]) -> str:
@@ -60,3 +63,10 @@ def pinned(requirements: Sequence[str], versions: Mapping[str, str]) -> tuple[st
         for name in names
         if normalize_name(name) in versions
     )
+
+
+def unknown_requirement(conflict: str, requirements: Sequence[str]) -> str:
+    """The requirement for a package that the index does not have; empty if the conflict is another one."""
+    found = _UNKNOWN.search(conflict)
+    name = normalize_name(found[1]) if found else ""
+    return next((text for text in requirements if name and normalize_name(Requirement(text).name) == name), "")

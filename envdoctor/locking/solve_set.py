@@ -17,7 +17,7 @@ from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.locking.set_pins import backend_of, limit_of_pin, pinned, way_to_build
+from envdoctor.locking.set_pins import backend_of, limit_of_pin, pinned, unknown_requirement, way_to_build
 from envdoctor.locking.set_priorities import CORE, least_important
 from envdoctor.locking.set_solver import (
     TOTAL_SECONDS,
@@ -38,6 +38,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
 GAVE_WAY = "another version, because "
+NOT_ON_INDEX = "the package index has no such package: name the index or the repository that has it"
 _MAX_RELAXED = 8
 _OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
@@ -252,11 +253,15 @@ class SetSearch:
         output = self.output
         for _ in range(_MAX_RELAXED):
             conflict = describe_conflict(output) if output else self.solver.broken
-            text = least_important(conflict, requirements)
-            if not text:
+            if unknown := unknown_requirement(conflict, requirements):
+                text = unknown
+                requirements.remove(text)
+                dropped.append(DroppedPackage(Requirement(text).name, NOT_ON_INDEX))
+            elif text := least_important(conflict, requirements):
+                requirements[requirements.index(text)] = Requirement(text).name
+                dropped.append(DroppedPackage(text, f"{GAVE_WAY}{conflict}"))
+            else:
                 return None
-            requirements[requirements.index(text)] = Requirement(text).name
-            dropped.append(DroppedPackage(text, f"{GAVE_WAY}{conflict}"))
             near = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
             preferences = [each for each in near if output or each != text]  # not the version that is reported
             for day in dict.fromkeys((self.corrected.exclude_newer, "")):

@@ -14,12 +14,15 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release
+from envdoctor.manifests.actions import Install as InstallAction
+from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
 
 TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
 _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 _SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
 _REQUIRES_PYTHON = re.compile(r"(?m)^requires-python\s*=\s*[\"']([^\"'\n]+)")
+_INSTALLS_PACKAGES = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b")
 _KEY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
 
 
@@ -93,6 +96,17 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
         return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
 
     return replace(finding, remedies=_converted(finding.remedies, convert))
+
+
+def synced_remedies(finding: Finding, guide: Guide) -> Finding:
+    """The finding with remedies for the project that a guide installs with `uv sync` alone.
+
+    The next `uv sync` or `uv run` removes what `uv pip install` adds to its environment.
+    """
+    others = (each for each in guide.actions if isinstance(each, InstallAction))
+    if not guide.syncs or any(_INSTALLS_PACKAGES.search(each.command) for each in others):
+        return finding
+    return replace(finding, remedies=_converted(finding.remedies, lambda step: _tool_step(step, _UV, "")))
 
 
 def _statement(finding: Finding) -> str:

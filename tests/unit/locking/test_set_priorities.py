@@ -11,7 +11,7 @@ from support.local_packages import write_wheel
 
 from envdoctor.download.sources import Sources
 from envdoctor.locking.set_solver import SetSolver, likely_pythons, with_extras
-from envdoctor.locking.solve_set import SetProblems, SetSearch, SolvedSet, accept, solve_set
+from envdoctor.locking.solve_set import NOT_ON_INDEX, SetProblems, SetSearch, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.set_repairs import outdated_limits
 
@@ -113,6 +113,14 @@ def test_the_likely_python_has_wheels_of_the_pins_of_the_guide(case: tuple[tuple
     replaced = corrected("numpy==1.26.4", "torch==1.13.0", python="")  # by a later step
     found = likely_pythons(replace(replaced, own=(*own, "torch==1.13.0") if own else (), is_python_assumed=True))
     assert found[0] == python
+
+
+def test_a_package_that_the_index_does_not_have_is_left_out_of_a_set(sources: Sources) -> None:
+    solved = solve_set(corrected("numpy==2.2.6", "ipywidegts", "transformers==4.57.6"), sources)
+    assert solved.state == "solved"
+    assert solved.corrected.requirements == ("numpy==2.2.6", "transformers==4.57.6")
+    assert [(each.name, each.reason) for each in solved.corrected.dropped] == [("ipywidegts", NOT_ON_INDEX)]
+    assert solve_set(corrected("ipywidegts"), sources).state == "conflict"
 
 
 def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.cases import each_case
 from support.guide_cases import sh
 from support.remedies import commands_of
@@ -134,3 +136,25 @@ def test_the_remedy_installs_torch_where_no_step_does(steps: tuple[str, ...], ex
     result = audit_text(sh(*steps), "SETUP.md", None, None).result
     finding = next(each for each in result.findings if each.id == "RUN040")
     assert commands_of(finding)[0].startswith("uv pip install torch ") is expected
+
+
+@each_case(
+    ("setup", "command", "printed"),
+    [
+        ("from torch.utils.cpp_extension import CUDAExtension\n", "pip install ./ext",
+         "uv pip install 'setuptools<82' wheel && uv pip install --no-build-isolation ./ext"),
+        ("import torch\n", "pip install -e ./ext",
+         "uv pip install 'setuptools<82' wheel && uv pip install --no-build-isolation -e ./ext"),
+        ("", "pip install ./ext", "pip install ./ext"),
+        ("", "pip install -e ./ext", "pip install -e ./ext"),
+    ],
+)  # fmt: skip
+def test_the_command_for_a_folder_after_a_set(setup: str, command: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "ext").mkdir(exist_ok=True)
+    (tmp_path / "ext" / "setup.py").write_text(f"{setup}from setuptools import setup\nsetup(name='ext')\n")
+    text = sh("conda create -n x python=3.11", "conda activate x", "pip install torch==2.6.0", command)
+    audited = audit_text(text, str(tmp_path / "README.md"), None, None).audit
+    assert audited is not None
+    (corrected,) = audited.sets
+    (reason,) = [each.reason for each in corrected.dropped if each.name == "ext"]
+    assert reason.endswith(f"`{printed}`")

@@ -208,6 +208,20 @@ def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None
     assert not _audit(folder, f"# Project\n{text}").findings
 
 
+@each_case("case", [("uv sync", ["uv add plots"]), ("uv sync\nuv pip install numpy", [])])
+def test_a_guide_with_uv_sync_alone_adds_packages_to_the_project(
+    case: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    command, expected = case
+    folder = tmp_path / str(len(command))
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    (folder / "train.py").write_text("import torch\nimport plots\n")
+    (folder / "uv.lock").write_text(UV_LOCK)
+    result = _audit(folder, f"# Project\n```\n{command}\npython train.py\n```\n")
+    assert [line for each in result.findings for remedy in each.remedies for line in remedy.commands] == expected
+
+
 @each_case("specifier", ["==3.11.6", "<3.11.9,>=3.11", ">=3.12"])
 def test_a_lock_for_one_patch_release_of_python(specifier: str, checkout: Path) -> None:
     (checkout / "train.py").write_text("import torch\n")
