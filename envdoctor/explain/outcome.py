@@ -26,10 +26,10 @@ SUCCESS = re.compile(
     r"\b(\d{1,3})/\1\s+(?:Running|Completed)\b|\bOK$|\b(?:[Ss]ucceeded|[Ss]uccessfully|COMPLETED)\b", re.MULTILINE
 )
 
-# A sentence about a state: `CUDA is available`, `The quota is 20 GB`, `CUDA available: True`.
+# A sentence about a state or an instruction: `CUDA is available`, `The quota is 20 GB`, `Use srun --mpi=pmix`.
 STATE = re.compile(
     r"(?i)\b(?:is|are|was|were|has|have|had|available|running|active|healthy|ready|valid|true|ok"
-    r"|satisfied|created|saved|completed|finished)\b"
+    r"|satisfied|created|saved|completed|finished)\b|^\W*(?:use|set|run|pass)\b"
 )
 NO_ERRORS = re.compile(r"(?i)\b(?:0|no|zero|without) (?:\w+ )?errors?\b|\bnot required\b|^\W*none\W*$", re.MULTILINE)
 ADVERSE = re.compile(  # words with which people describe that something does not work
@@ -64,7 +64,7 @@ def works_at_end(text: str) -> bool:
 
 
 def states_no_failure(text: str) -> bool:
-    """Whether a text describes a state without a word for a failure."""
+    """Whether a text describes a state, or how to do something, without a word for a failure."""
     described = NO_ERRORS.sub("", text)
     return bool(STATE.search(text)) and not FAILURE.search(described) and not ADVERSE.search(described)
 

@@ -59,6 +59,10 @@ def causes_of(text: str) -> tuple[Cause, ...]:
         ("mpirun has detected an attempt to run as root.", "mpi-launch"),
         ("sbatch: error: Batch job submission failed: Unspecified error", "job-rejected"),
         ('invalid mount config for type "bind": bind source path does not exist: /data/models', "file-system-fault"),
+        (
+            "couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor h100",
+            "job-rejected",
+        ),
         ("mkdir: cannot create directory '/home/ml/.cache': Permission denied", "directory-not-writable"),
         ("tar: model/config.json: Cannot open: Permission denied", "directory-not-writable"),
         ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.", "network-failure"),
@@ -160,6 +164,7 @@ def test_a_healthy_text_has_no_cause(text: str) -> None:
         "The token has access to the gated repo.",
         "ECC is enabled, with 0 uncorrectable errors.",
         "The IOMMU is disabled, ACS too.",
+        "Use srun --mpi=pmix with Open MPI 5.",
         "flash-attn has a wheel for torch 2.6 and Python 3.12.",
         "The model is gated and my account has access.",
     ],
