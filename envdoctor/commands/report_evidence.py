@@ -42,6 +42,10 @@ SIGN_OF_GPU = lazy_pattern(
     r"|(?i:\bsame (?:host|machine|server|box)\b[^.\n]{0,60}\b(?:uses?|sees?) the\b)"
     r"|(?i:\bmy (?:nvidia )?(?:GPU|graphics card) (?:is|was)(?:n't| not) (?:being )?(?:detected|found|used))"
     r"|\b(?:pytorch-cuda|cudatoolkit) ?[=:] ?\d"  # an install command
+    r"|(?i:\b(?:can ?not|can't|doesn't|does ?n[o']t|do ?n[o']t|will not|won't|not|unable to)"
+    r" (?:using|use|detect\w*|see(?:ing)?|find(?:ing)?|utili[sz]\w+|recogni[sz]\w+) (?:the |my )?(?:nvidia )?GPU\b)"
+    r"|(?:没有?用到?|无法使用|用不了|用不上|不能用|没有?使用|未使用|识别不到|检测不到)\s?(?:GPU|gpu|显卡)"
+    r"|(?:GPU|gpu|显卡)\s?(?:用不了|用不上|没有?用上|没有?被使用|没有?用到)"
 )
 STOPPED = lazy_pattern(
     r"(?i)\b(?:stops?|stopped|exits?|exited|ends|ended|closes|closed|dies|died|killed|quits?|terminate[sd]?|crash\w*|restarts?"
@@ -126,7 +130,10 @@ def _on_cpu(report: Report) -> Iterator[Finding]:
     if not has_gpu or SELECTS_CPU.search(text):
         return
     row, line = _line_on_cpu(report) or (None, "")
-    if not row and report.stack.cuda_available.value is not False:
+    torch = report.stack.torch.value
+    version = (torch.version.value or "") if torch else ""
+    is_cpu_build = "+cpu" in version
+    if not row and report.stack.cuda_available.value is not False and not is_cpu_build:
         return
     if row and row.cause == EXTENSION and HAS_GPU_PART.search(text):
         return
@@ -136,12 +143,11 @@ def _on_cpu(report: Report) -> Iterator[Finding]:
         cause = CONTAINER
     elif cause == CONTAINER or (cause == CPU_BUILD and torch_cuda(report.stack)):
         return  # the facts do not show why
-    torch = report.stack.torch.value
-    is_certain = without_gpus or "+cpu" in ((torch.version.value or "") if torch else "")
+    stated = f"torch {version} is a CPU build" if is_cpu_build else "CUDA is not available to torch"
     yield finding_of_text(
         cause,
-        "error" if is_certain else "warning",
-        f"{line or 'CUDA is not available to torch'} (on a machine with {_gpu(report)})",
+        "error" if without_gpus or is_cpu_build else "warning",
+        f"{line or stated} (on a machine with {_gpu(report)})",
         start_container_with_gpus(container_of(machine)) if without_gpus else (),
         row.fix if row and cause == row.cause else "",
     )

@@ -12,6 +12,7 @@ import msgspec
 
 from envdoctor.commands.report_evidence import finding_of_text, findings_of_evidence
 from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
+from envdoctor.commands.report_texts import without_other_releases
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
@@ -68,7 +69,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     from envdoctor.core.side_lines import without_notes
     from envdoctor.explain import explain
 
-    report = msgspec.structs.replace(report, errors=without_notes(report.errors))
+    report = msgspec.structs.replace(report, errors=without_other_releases(without_notes(report.errors), report))
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
     findings = [without_blame(each, reports, report.errors) for each in findings]
@@ -107,7 +108,8 @@ def diagnose_report(report: Report) -> list[Finding]:
     if not _blamed(from_lines, findings):
         from_lines += findings_of_evidence(report)
     if _blamed(from_lines, findings) <= {GUESS}:
-        from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
+        improbable = {cause.cause for cause in causes if cause.score < WARNING_SCORE and not cause.similar}
+        from_lines += _similar_errors(report, {each.cause for each in (*from_lines, *findings)} | improbable)
     if not _blamed(from_lines, findings):
         from_lines = _with_only_explanation(from_lines, causes, report)
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")

@@ -57,6 +57,7 @@ from envdoctor.reports.python_output import parse_python_output
 from envdoctor.reports.section import Line, Section
 from envdoctor.reports.sentences import find_failing_libraries, parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
+from envdoctor.reports.startup_banners import parse_startup_banners
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
     parse_env_list,
@@ -200,6 +201,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_slurm(lines),
         parse_ray_status(lines),
         parse_amd_tools(lines),
+        parse_startup_banners(lines),
         parse_log_messages(log),
     ]
     consumed = set().union(*(section.consumed for section in sections if section))

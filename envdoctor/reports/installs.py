@@ -138,6 +138,9 @@ BFLOAT16 = re.compile(r"\bdtype[ =:]+[\"']?(?:torch\.)?(?:bfloat16|bf16)\b|--bf1
 FP8 = re.compile(r"\blmdeploy\b.{0,200}?(?:[-_]FP8\b|--model-format[ =]fp8\b)", re.IGNORECASE)
 
 
+TORCH_NOT_FOUND = re.compile(r"\bNo matching distribution found for torch(?![\w-])|no version of torch(?![\w-])")
+
+
 def parse_install_commands(lines: list[Line]) -> Section | None:
     """Parse the packages that install commands name, and the build of torch that their index has.
 
@@ -177,7 +180,18 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
     section.set_fact("stack.torch.version", requested.get("torch"), "from an install command")
     _record_wheels(section, lines)
     _record_torch_build(section, builds, requested.get("torch", ""))
+    _forget_missing_torch(section, lines)
     return section if section.facts or section.distributions else None
+
+
+def _forget_missing_torch(section: Section, lines: list[Line]) -> None:
+    """Forget the torch that a command requested and its companions if the index has no such release."""
+    if not any(TORCH_NOT_FOUND.search(line.text) for line in lines):
+        return
+    for path in [path for path in section.facts if path.startswith("stack.torch.")]:
+        del section.facts[path]
+    for name in ("torch", *COMPANIONS):
+        section.remove_distribution(name)
 
 
 def _record_pinned_companions(section: Section, pins: dict[str, str]) -> None:

@@ -21,7 +21,9 @@ LABELS = {
     "hip_compiled_version": "ROCM used to build PyTorch",
 }  # fmt: skip
 NOT_COLLECTED = "Could not collect"
-MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null),?$')
+MEMBER = re.compile(
+    r'"([^"\\]{1,120})"\s{0,40}:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null)\s{0,40},?\s?$'
+)
 OBJECT_MEMBER = re.compile(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
 ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
 GPU_LIST = re.compile(r'\s*"nvidia_gpu_models":\s?"GPU \d[^"]{4,4000}",?\s*$')

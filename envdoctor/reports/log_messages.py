@@ -89,14 +89,6 @@ def _record_unsloth(section: Section, match: re.Match[str]) -> None:
     section.set_fact("stack.torch.cuda", match[3])
 
 
-def _record_ultralytics(section: Section, match: re.Match[str]) -> None:
-    section.add_distribution("ultralytics", match[1])
-    section.set_fact("stack.python_version", match[2])
-    _record_torch(section, match[3])
-    if match[4] and is_gpu_name(match[4]) and not section.gpus:
-        section.set_gpu_fact(0, "name", match[4])
-
-
 def _record_ollama(section: Section, match: re.Match[str]) -> None:
     _record_gpu(section, match[3], match[1])
     section.set_fact("driver.cuda", match[2], "of the driver, from the log of Ollama")
@@ -205,9 +197,8 @@ MESSAGES = (
     # Ultralytics 8.3.40 Python-3.11.9 torch-2.5.1+cu121 CUDA:0 (NVIDIA GeForce RTX 3060, 12287MiB)
     Message(
         "Ultralytics ",
-        r"Ultralytics (?:YOLOv?)?(\d[\w.]{2,12})\W{1,6}Python-(3\.\d{1,2}\.\d{1,2}) torch-(\d[\w.+]{2,30})"
-        r"(?: CUDA:\d{1,2} \(([A-Z][\w /-]{2,60}), \d)?",
-        _record_ultralytics,
+        r"Ultralytics (?:YOLOv?)?(\d[\w.]{2,12})\W{1,6}Python-3\.",
+        _distribution_recorder("ultralytics"),
     ),
     # -- The CUDA compiler identification is NVIDIA 11.5.119
     Message(

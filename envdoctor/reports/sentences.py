@@ -39,7 +39,7 @@ IGNORED = re.compile(
 )
 IGNORED_LINE = re.compile(
     r"""(?x)(?:File\ "|Traceback|Container\ image) | \bWARNING\b | \bERROR\b
-    | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ """
+    | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ | \bInstalling\ package:\ """
 )
 # A message, which names versions of other releases. An exception without a message is part of a sentence.
 MESSAGE = re.compile(

@@ -28,6 +28,7 @@ INSTALLER = (
     r"|(?:pip3?|uv|conda)\sinstall\s[\w\[\]=.-]{2,40}[`'\"]?)"
 )
 CHOSE = r"(?:picked|chose|took|pulled(?:\sin)?|brought(?:\sin)?|gave(?:\sme)?|got|installed|resolved\sto)"
+HAS = r"(?:installed|running|have|using|on)"
 STAYED = r"(?:still|stayed|stays|stuck|remains|remained|kept|pinned|left)"
 NOT_CHANGED = r"\b(?:was|were|is|are)\s(?:not\s(?:touched|changed|updated|upgraded)|unchanged|untouched|left\salone)"
 STATEMENTS = tuple(
@@ -53,6 +54,10 @@ STATEMENTS = tuple(
         rf"{NAME}[ =-]{{1,2}}{VERSION}(?=[^.;]{{0,60}}{NOT_CHANGED})",
         # `using trl at version 0.19.1`, `deepspeed's version is 0.15.4`
         rf"{NAME}(?:'s)?\s(?:at\s)?version\s(?:is\s|=\s)?{VERSION}",
+        # `I installed torch 2.3.0+cu121 and the other requirements`, `We have just installed vllm 0.9.1`
+        rf"\b(?:I|we)(?:'ve|\shave)?\s(?:(?:just|then|also|already|first)\s)?installed\s{NAME}[ =-]{{1,2}}{VERSION}",
+        # `Installed the latest NVIDIA drivers (version: 576.57)`, `I have the newest driver 581.57`
+        rf"{HAS}\s(?:the\s)?(?:latest|newest|current)\s(?P<name>(?:nvidia\s)?drivers?)\W{{1,3}}(?:version:?\s)?{VERSION}",
         # `stuck with driver 525.85.12`
         rf"(?:stuck\s(?:on|with|at)|we\srun|running|runs|has|have|uses|using)\s(?:the\s)?{NAME}\s(?:version\s)?{VERSION}",
     )

@@ -1,4 +1,4 @@
-"""Parser for `yolo checks` of Ultralytics, and for the banner of YOLOv5 to YOLOv7."""
+"""Parser for `yolo checks` of Ultralytics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from envdoctor.reports.collect_env import record_platform, record_python_version
 from envdoctor.reports.gpus import is_gpu_name
-from envdoctor.reports.section import Line, Section, is_version
+from envdoctor.reports.section import Line, Section
 
 KEYS = (
     "OS", "Environment", "Python", "Install", "Path", "RAM", "Disk", "CPU", "CPU count", "GPU", "GPU count", "CUDA",
@@ -17,16 +17,10 @@ PACKAGE = re.compile(
     r"([A-Za-z][\w.-]{1,40})\s{1,30}[\u2705\u274c]\s?(\d[\w.+!]{0,40}?)(?=[<>=!~]|\s|$)(?:[<>=!~].{0,200})?$"
 )
 GPU = re.compile(r"(.{4,60}?), \d{3,6}Mi?B$")
-# YOLOv5 (and a rocket) v6.2-109-g23701ea Python-3.8.13 torch-1.12.1+cpu CPU
-# YOLOR (and a rocket) v0.1-115-g072f76c torch 1.12.1+cu113 CUDA:0 (Tesla T4, 15109.75MB)
-BANNER = re.compile(
-    r"\bYOLO\w{0,4}\b\W{1,8}[\w.-]{3,40} (?:Python-(3\.\d{1,2}\.\d{1,2}) )?torch[- ](\d[\w.+]{2,30})"
-    r"(?: CUDA:\d{1,2} \(([A-Z][\w /-]{2,60}), \d)?"
-)
 
 
 def parse_ultralytics(lines: list[Line]) -> Section | None:
-    """Parse the table of `yolo checks`, and banners in a log.
+    """Parse the table of `yolo checks`.
 
     ```
     OS                  Windows-11-10.0.26100-SP0
@@ -47,8 +41,6 @@ def parse_ultralytics(lines: list[Line]) -> Section | None:
         if is_table and (package := PACKAGE.match(line.text)):
             section.add_distribution(package[1], package[2])
             section.consumed.add(line.number)
-        elif "torch" in line.text and (banner := BANNER.search(line.text)):
-            _record_banner(section, *banner.groups())
     return section if section.facts or section.gpus or section.distributions else None
 
 
@@ -65,11 +57,3 @@ def _record_row(section: Section, key: str, value: str) -> None:
     elif key == "CUDA":  # torch.version.cuda if CUDA is available to torch, else None
         section.set_fact("stack.cuda_available", value != "None")
         section.set_fact("stack.torch.cuda", value if re.fullmatch(r"\d{1,2}\.\d{1,2}", value) else None)
-
-
-def _record_banner(section: Section, python: str | None, torch: str, gpu: str | None) -> None:
-    section.set_fact("stack.python_version", python)
-    section.set_fact("stack.torch.version", torch if is_version(torch) else None)
-    if gpu and is_gpu_name(gpu) and not section.gpus:
-        section.set_gpu_fact(0, "name", gpu)
-        section.set_fact("stack.cuda_available", value=True)

@@ -122,7 +122,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     advice = best_torch(machine, stack, same_release=True)
     without = _without_build(machine, stack, "the GPUs")
     certain = build.cuda.state == "absent" or bool(build.hip.value) or "+" in (build.version.value or "")
-    name = f"torch {build.version.value or ''}"
+    name = f"torch {build.version.value or ''}".rstrip()
     yield Problem(
         "error" if status == "error" and certain else "warning",
         f"{name} is a {hip} build, but {reason}"
