@@ -25,6 +25,9 @@ TAGS = "https://packaging.python.org/en/latest/specifications/platform-compatibi
 # The Python of a new environment is newer: Ubuntu 24.04 has 3.12, uv and conda take the newest.
 _NEWEST_OF_OLD_PINS = "3.11"
 _NEWEST_WITHOUT_SYSTEM = "3.10"  # 3.11 is the Python of Debian 12
+# Their old source archives need numpy.distutils, which Python 3.12 and later do not have:
+# https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
+_BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
 
 
@@ -33,8 +36,9 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
     """No step names the Python, and a pin has wheels only for Pythons that a new environment does not have.
 
     torch 1.12.1 has wheels up to Python 3.10: with the Python of Ubuntu 24.04, pip finds no release. A note for a
-    manifest, whose Python its user selects. Other packages are reported if none of the usual Pythons has a wheel of
-    the pinned release: a step with one of these stops.
+    manifest, whose Python its user selects. So are numpy, scipy and scikit-learn, whose old source archives do not
+    build with Python 3.12. Other packages are reported if none of the usual Pythons has a wheel of the pinned
+    release: a step with one of these stops.
     """
     guide = context.guide
     if guide.python or guide.stated_machine.python:
@@ -42,7 +46,7 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
     found = [
         (newest, action, requirement)
         for action, requirement in _without_python(context)
-        if requirement.name in TORCH_FAMILY or _is_limiting(context, requirement)
+        if requirement.name in TORCH_FAMILY | _BUILT_WITH_DISTUTILS or _is_limiting(context, requirement)
         if (newest := _newest_python(context, requirement))
     ]
     oldest = min(found, key=lambda each: dotted_numbers(each[0]), default=None)
@@ -70,7 +74,8 @@ def _newest_python(context: GuideContext, requirement: InstallRequirement) -> st
 def _exact_pythons(context: GuideContext, requirement: InstallRequirement) -> tuple[str, ...]:
     """The Pythons with a wheel of a pinned release; none if they are not known."""
     release = find_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
-    if _is_limiting(context, requirement) and context.index_facts:
+    is_unlisted = release is None and bool(requirement.pin) and requirement.name in _BUILT_WITH_DISTUTILS
+    if (is_unlisted or _is_limiting(context, requirement)) and context.index_facts:
         release = context.index_facts.published(requirement.name, requirement.pin)
     is_exact = release and release.kind == "wheels" and not any(each.endswith("+") for each in release.pythons)
     return release.pythons if release and is_exact else ()
@@ -93,15 +98,19 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
     pinned = f"{requirement.name} {public_part(requirement.pin)}"
     python = _common_python(context, newest) or newest
     reason = ", for which all pins have wheels" if python != newest else ""
+    is_from_index = is_limiting or find_release(requirement.name, public_part(requirement.pin)) is None
+    builds = requirement.name in _BUILT_WITH_DISTUTILS and not is_limiting
+    result = "an installer of a newer one finds no release"
+    if builds:
+        result = "with Python 3.12 and newer, its source archive does not build"
     return Problem(
         status,
-        f"no step names the Python, and {pinned} has wheels up to Python {newest} only: an installer of a newer one "
-        "finds no release",
+        f"no step names the Python, and {pinned} has wheels up to Python {newest} only: {result}",
         (
             guide_evidence(context, requirement.name, requirement.text, line),
             table_evidence(
-                pinned, f"wheels up to Python {newest}", "the package index" if is_limiting else PYPI,
-                "" if is_limiting else date_read(requirement.name),
+                pinned, f"wheels up to Python {newest}", "the package index" if is_from_index else PYPI,
+                "" if is_from_index else date_read(requirement.name),
             ),
         ),
         f"Create the environment with Python {python}{reason}.",

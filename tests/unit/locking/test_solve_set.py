@@ -103,7 +103,7 @@ def test_a_pin_that_another_one_excludes_gives_way_with_uvs_reason(sources: Sour
         architecture="x86_64", glibc="2.35", requirements=("vllm==0.10.2", "xunknown"),
         wanted=("vllm==0.10.2", "xunknown"),
     )  # fmt: skip
-    conflict = solve_set(unknown, sources)
+    conflict = solve_set(unknown, sources, gives_way=False)
     assert (conflict.state, conflict.note) == (
         "conflict", "xunknown was not found in the package registry; the step requires xunknown",
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_partial_mirror_is_no_reason_of_a_conflict(sources: Sources, tmp_path:
         wanted=("numpy==2.2.6", "xunknown==1.0"),
     )  # fmt: skip
     several = replace(sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
-    solved = solve_set(corrected, several)
+    solved = solve_set(corrected, several, gives_way=False)
     assert (solved.state, solved.note) == (
         "conflict", "xunknown was not found in the package registry; the step requires xunknown==1.0",
     )  # fmt: skip

@@ -42,6 +42,20 @@ def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) ->
         assert "3.10" in found[0].fix
 
 
+@each_case("text, name, status", [
+    (sh("pip install torch numpy==1.22.4"), "README.md", "warning"),
+    (sh("pip install torch scipy==1.9.3"), "README.md", "info"),  # has wheels for Python 3.11
+    (sh("pip install torch numpy==1.26.4"), "README.md", ""),
+    (sh("pip install torch 'numpy<1.23'"), "README.md", ""),
+    (sh("pip install torch numpy==1.22.4", title="# For Python 3.10"), "README.md", ""),
+    ("torch\nnumpy==1.22.4\n", "requirements.txt", "info"),
+])  # fmt: skip
+def test_old_releases_that_do_not_build_need_a_named_python(text: str, name: str, status: str) -> None:
+    found = findings(text, name, "RUN195")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all("its source archive does not build" in each.message for each in found)
+
+
 @each_case("pins, python", [
     ("torch==1.12.0 xformers==0.0.13", "3.8"),  # wheels for Python 3.8 only
     ("torch==1.12.0 xformers", "3.10"),
