@@ -44,6 +44,12 @@ def gpu_models() -> tuple[GpuModel, ...]:
     return load_table("gpus.toml", tuple[GpuModel, ...], "gpu")
 
 
+# Names of vGPU profiles: the GPU with letters of its board, the memory in GiB and the kind of the profile.
+# docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide (read on 2026-11-28)
+VGPU_BOARD = re.compile(r"\b([ahlv]\d{2,3})(?:dx|xm|xl|fx|fl|d|l|x|s)(?=-\d{1,3}[abcq]\b)")
+VGPU_RTX = re.compile(r"\b(?:grid )?rtx(?=a?\d{4}(?:p?-))")
+
+
 @cache
 def gpu_model(name: str) -> GpuModel | None:
     """The row for a name like `NVIDIA H100 80GB HBM3`, `Tesla V100-SXM2-32GB`, `GRID T4-16Q`; None if unknown."""
@@ -53,7 +59,8 @@ def gpu_model(name: str) -> GpuModel | None:
 
 def plain_gpu_name(name: str) -> str:
     """A GPU's name as the patterns expect it: `NVIDIA A100-SXM4-80GB` gives `a100 sxm4 80gb`."""
-    return " ".join(re.sub(r"\bnvidia\b|[-_()\[\]/,]", " ", name[:200].lower()).split())
+    plain = VGPU_RTX.sub("rtx ", VGPU_BOARD.sub(r"\1", name[:200].lower()))
+    return " ".join(re.sub(r"\bnvidia\b|[-_()\[\]/,]", " ", plain).split())
 
 
 def compute_capability(name: str) -> str | None:

@@ -6,6 +6,7 @@ import re
 
 from envdoctor.core.records import Machine, MissingFact, ReportCoverage, Stack
 from envdoctor.reports import Report
+from envdoctor.reports.line_starts import strip_prefixes
 
 COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
@@ -77,7 +78,7 @@ def _unread(rest: str, stack: Stack) -> tuple[str, ...]:
     read = {f"{each.name}=={each.version}" for each in (stack.distributions.value or {}).values()}
     found = [
         line.strip()[:MAX_CHARACTERS]
-        for line in rest.splitlines()
+        for line in map(strip_prefixes, rest.splitlines())
         if len(line) < 200
         and line.strip() not in read
         and any(character.isdigit() for character in line)

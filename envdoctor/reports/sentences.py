@@ -63,6 +63,7 @@ GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
+    | geforce\ (?:[2-5]0[5-9]0|10[5-8]0|16[56]0)(?:[\ -]?(?:ti|super)\b)*(?:\ (?:laptop|mobile)\b)?
     | (?:geforce\ )?(?:mx\ ?\d{3}|9[1-4]0mx?) | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
     | (?:tesla\ )?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
       |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb?))*
@@ -343,6 +344,7 @@ def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
     for match in GPU.finditer(clause):
         name = re.sub(r"(?i)^nvidia ", "", match[3]).replace("-", " ").strip()
         count = int(match[1] or match[4] or match[5] or NUMBERS.get((match[2] or "").lower(), 1))
+        name = re.sub(r"(?i)^geforce (?=1\d{3})", "GTX ", re.sub(r"(?i)^geforce (?=[2-5]\d{3})", "RTX ", name))
         name = "GB10" if name.lower() == "dgx spark" else name  # the name of its GPU
         name = re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])|(?<=\d)(?=Ti\b)", " ", name)
         yield name, min(max(count, 1), MAX_GPUS)

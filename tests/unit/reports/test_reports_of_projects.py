@@ -6,7 +6,10 @@ import pytest
 from support.cases import each_case
 from support.report_samples import blamed_causes, gpus, versions
 
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
+from envdoctor.reports.coverage import measure_coverage
+from envdoctor.reports.gpus import compute_capability
 
 DETECTRON2 = """\
 ----------------------  ----------------------------------------------------------------
@@ -307,3 +310,53 @@ def test_torch_next_to_the_torch_of_a_checkpoint() -> None:
 def test_ranges_without_a_common_release(text: str, blamed: set[str]) -> None:
     """Two ranges of a package are a conflict if the text reports one and no release is in both."""
     assert blamed_causes(f"torch 2.8.0, Python 3.12\n{text}") == blamed
+
+
+@each_case(
+    ("name", "capability"),
+    [
+        ("GRID V100D-32C", "7.0"),
+        ("GRID V100DX-16Q", "7.0"),
+        ("NVIDIA A100D-80C", "8.0"),
+        ("NVIDIA H100XM-80C", "9.0"),
+        ("NVIDIA H100L-94C", "9.0"),
+        ("GRID T4-16Q", "7.5"),
+        ("GRID RTX6000-24Q", "7.5"),
+        ("NVIDIA RTXA6000-48Q", "8.6"),
+        ("NVIDIA RTX6000-Ada-48Q", "8.9"),
+        ("Tesla V100-SXM2-32GB", "7.0"),
+        ("NVIDIA L40S", "8.9"),
+    ],
+)
+def test_names_of_virtual_gpus(name: str, capability: str) -> None:
+    """A profile of a virtual GPU has the letters of the board and the memory in its name."""
+    assert compute_capability(name) == capability
+
+
+def test_versions_and_gpus_of_short_sentences() -> None:
+    """A GeForce without RTX in a list, and a version after one equals sign."""
+    report = parse_report("NVIDIA GeForce 5070 Ti\nPython 3.10\npytorch 2.9.0+cu128\ntorchvision 0.24.0+cu128")
+    assert [gpu.name.value for gpu in report.machine.gpus.value or ()] == ["RTX 5070 Ti"]
+    text = "PyTorch: 2.5.1\nGPU: V100\nAfter I installed vllm=0.7.2, when I type python -m xformers.info, it fails"
+    assert versions(parse_report(text))["vllm"] == "0.7.2"
+
+
+def test_lines_with_the_name_of_a_container_are_read() -> None:
+    """A log message after the name of a service is no unread fact."""
+    report = parse_report(
+        "vllm-1  | NVIDIA GeForce RTX 5070 Ti with CUDA capability sm_120 is not compatible with it.\n"
+        "vllm-1  | The current PyTorch install supports CUDA capabilities sm_80 sm_90.\n"
+    )
+    assert measure_coverage(report).unread == ()
+
+
+def test_general_advice_has_no_placeholders() -> None:
+    """The advice names the package, and the text after the bar where a value is unknown."""
+    texts = (
+        "conflict: A requires starlette<1.0, B requires starlette>=1.0\ntorch 2.8.0, Python 3.12",
+        "vllm 0.7.3 requires torch==2.5.1, but you have torch 2.4.0+cu124 which is incompatible.",
+    )
+    for text in texts:
+        found = [each for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")]
+        assert found
+        assert not [each.fix for each in found if "{" in each.fix or each.fix.startswith("llm ")]
