@@ -92,13 +92,23 @@ def clean_name(text: str) -> str:
     return re.sub(r"\s*\((?:\.\.\.|UUID[^)]*)\)$", "", text.strip(" -*`,;")).strip()
 
 
+# Numbers with a measure word: `8\u5f20A100`, `\u4e24\u5757 RTX 3090`, `4\u5361 A800`.
+CHINESE_COUNT = re.compile(r"(?:(\d{1,2})|([\u4e24\u56db\u516b]))\s?[\u5f20\u5757\u5361]\s?(?=[A-Za-z])")
+CHINESE_NUMBERS = {"\u4e24": "2", "\u56db": "4", "\u516b": "8"}
+
+
+def plain_count(text: str) -> str:
+    """The text with `8x A100` for a Chinese number of GPUs."""
+    return CHINESE_COUNT.sub(lambda match: f"{match[1] or CHINESE_NUMBERS[match[2]]}x ", text)
+
+
 def parse_gpu_phrase(text: str) -> list[str]:
     """The GPU names in a phrase for one or several GPUs.
 
     `8x NVIDIA H100 80GB HBM3`, `NVIDIA A100-SXM4-40GB, NVIDIA A100-SXM4-40GB`, `RTX 3090 * 2`,
     `NVIDIA A100, 40960 MiB` -> one name for each
     """
-    count = 1
+    count, text = 1, plain_count(text)
     match = re.match(r"(\d{1,2})\s?[xX\u00d7*]\s?(?=[A-Za-z])", text)
     if match:
         count, text = int(match[1]), text[match.end() :]

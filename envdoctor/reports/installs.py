@@ -101,7 +101,7 @@ def _record_cpu_build(section: Section, lines: list[Line], replaced: str) -> Non
     )
 
 
-COMMAND = re.compile(r"(?<![\w/.-])(?:uv pip|pip[\d.]{0,4}|uv) (?:install|add)\b([^|&;`#\n]{0,400})")
+COMMAND = re.compile(r"(?<![A-Za-z0-9_/.-])(?:uv pip|pip[\d.]{0,4}|uv) (?:install|add)\b([^|&;`#\n]{0,400})")
 OPTIONS_WITH_VALUE = frozenset({
     "-r", "-c", "-f", "-i", "-t", "-p", "--index-url", "--extra-index-url", "--index", "--find-links", "--python",
     "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from envdoctor.knowledge.cloud_instances import gpus_of_instances
 from envdoctor.knowledge.cuda import cuda_of_driver
-from envdoctor.reports.gpus import compute_capability
+from envdoctor.reports.gpus import compute_capability, plain_count
 from envdoctor.reports.handwritten_gpus import MAX_GPUS
 from envdoctor.reports.line_facts import END, MAX_LINE, values_of_lines
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
@@ -303,7 +303,7 @@ def _ends_with_gpu(text: str, items: list[str]) -> bool:
 
 def _spaced(text: str) -> str:
     """The text with a space between Chinese or Japanese characters and Latin ones, which patterns take for a word."""
-    return CJK_BOUNDARY.sub(" ", text)
+    return CJK_BOUNDARY.sub(" ", plain_count(text))
 
 
 def _facts_alone(text: str) -> Iterator[str]:

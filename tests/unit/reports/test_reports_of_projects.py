@@ -360,3 +360,27 @@ def test_general_advice_has_no_placeholders() -> None:
         found = [each for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")]
         assert found
         assert not [each.fix for each in found if "{" in each.fix or each.fix.startswith("llm ")]
+
+
+@each_case(
+    ("text", "count"),
+    [
+        ("\u4f7f\u75288\u5f20A100 80GB\uff0ctorch 2.5.1", 8),
+        ("4\u5361A800\u8bad\u7ec3\uff0ctorch 2.5.1", 4),
+        ("\u663e\u5361\uff1a\u4e24\u5757rtx 3090\n\u9a71\u52a8\uff1a550.54.14", 2),
+        ("\u4e00\u5f20A100\uff0ctorch 2.5.1", 1),
+    ],
+)
+def test_chinese_numbers_of_gpus(text: str, count: int) -> None:
+    """A number before a measure word."""
+    assert len(gpus(parse_report(text))) == count
+
+
+def test_install_command_after_chinese() -> None:
+    """A command need not follow a space."""
+    report = parse_report(
+        "\u663e\u5361\uff1aRTX 5090\n\u901a\u8fc7\u547d\u4ee4\u5b89\u88c5pip install torch==2.6.0 "
+        "--index-url https://download.pytorch.org/whl/cu124"
+    )
+    assert report.stack.torch.value
+    assert report.stack.torch.value.version.value == "2.6.0"
