@@ -30,8 +30,9 @@ _WORKFLOW = re.compile(r".*\.ya?ml")
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
     ".ruff_cache", ".pytest_cache", "build", "dist", ".eggs", "vendor", "vendored", "_vendor", "third_party",
-    "third-party", "3rdparty", "extern", "external", "submodules",
+    "third-party", "3rdparty", "extern", "external", "submodules", "mlruns",
 })  # fmt: skip
+_RUN_OF_WANDB = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")  # with the packages of a run that has ended
 MAX_DEPTH = 8
 MAX_ENTRIES = 50_000
 MAX_FILES = 300
@@ -141,7 +142,7 @@ class _Search:
         self.omitted.append(f"{error.filename}: {error.strerror}")
 
     def _is_searched(self, path: Path, depth: int) -> bool:
-        if path.name in _SKIPPED_FOLDERS or path.is_symlink():
+        if path.name in _SKIPPED_FOLDERS or _RUN_OF_WANDB.fullmatch(path.name) or path.is_symlink():
             return False
         if is_environment(path):
             self.omitted.append(f"{path}: an environment")

@@ -220,6 +220,8 @@ class _Writer:
         else:
             # The quotation mark that ends a line of a notebook's cell is not that of the requirement.
             end = found.end() - (found[0][-1] in "\"'" and found[0][0] not in "\"'")
+            if found[0][0] == '"' and line[end : end + 2] == '\\"':  # a quotation in the JSON of a notebook
+                end += 2
             self.lines[place.line - 1] = f"{line[:end]} {pin}{line[end:]}"
         return True
 

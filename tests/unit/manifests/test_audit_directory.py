@@ -53,6 +53,7 @@ def test_each_manifest_is_audited_and_copies_of_other_projects_are_not(tmp_path:
         docs__README_md="```bash\npip install torch==2.8.0\n```\n", vendor__requirements_txt="torch==1.0\n",
         node_modules__x__Dockerfile="FROM a\n", main_py="import torch\n", data_txt="torch==1.0\n",
     )  # fmt: skip
+    write(tmp_path / "wandb" / "run-20231104_191945-gdudzdar", files__requirements_txt="torch==1.0\n")
     for environment in ("venv", "env"):
         write(tmp_path / environment, requirements_txt="torch==1.0\n", pyvenv_cfg="home = /usr/bin\n")
     write(

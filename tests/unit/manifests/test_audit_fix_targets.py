@@ -69,6 +69,8 @@ def test_the_program_of_a_command_is_no_requirement(line: str) -> None:
     [
         ('        "!pip install typer==0.7.0"', '        "!pip install typer==0.7.0 starlette==0.52.1"'),
         ('        "!pip install typer\\n",', '        "!pip install typer==0.7.0 starlette==0.52.1\\n",'),
+        (r'  "!pip install \"typer==0.7.0\" -U\n",', r'  "!pip install \"typer==0.7.0\" starlette==0.52.1 -U\n",'),
+        (r'    "!pip install \"typer==0.7.0\""', r'    "!pip install \"typer==0.7.0\" starlette==0.52.1"'),
     ],
 )
 def test_a_pin_is_added_within_the_line_of_a_cell(line: str, expected: str) -> None:
