@@ -12,7 +12,8 @@ import msgspec
 
 from envdoctor.commands.report_evidence import finding_of_text, findings_of_evidence
 from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
-from envdoctor.commands.report_texts import without_other_releases
+from envdoctor.commands.report_systems import for_system
+from envdoctor.commands.report_texts import is_solved, without_other_releases
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
@@ -101,7 +102,7 @@ def diagnose_report(report: Report) -> list[Finding]:
         and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
-    mapped = [_of_container(finding, report) for finding in from_lines]
+    mapped = [for_system(_of_container(finding, report), report.machine) for finding in from_lines]
     from_lines = list({(finding.id, finding.message): finding for finding in mapped}.values())
     from_lines += _of_nodes(report, {finding.cause for finding in (*from_lines, *findings)})
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
@@ -112,6 +113,8 @@ def diagnose_report(report: Report) -> list[Finding]:
         from_lines += _similar_errors(report, {each.cause for each in (*from_lines, *findings)} | improbable)
     if not _blamed(from_lines, findings):
         from_lines = _with_only_explanation(from_lines, causes, report)
+    if is_solved(report.errors):
+        from_lines = [as_note(each, "it occurs again") for each in from_lines]
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
 
 

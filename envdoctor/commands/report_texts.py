@@ -1,4 +1,4 @@
-"""The lines of a report that are about another environment."""
+"""The lines of a report that are about another environment, and those that report the end of a problem."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ PIN = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{1,40})==(\d[\w.+]{0,30})")
 IS_A_MESSAGE = re.compile(
     r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|\b(?:ERROR|WARNING)\b|^error|satisf|incompatible|found"
 )
+SOLVED = re.compile(
+    r"(?i)\b(?:everything|all|it)(?: is|'s| works| runs)? (?:fine|good|well|ok(?:ay)?|works|working|runs) now\b"
+    r"|\bnow (?:it|everything|all) (?:works|runs|is fine|is ok(?:ay)?)\b"
+    r"|\b(?:problem|issue|error)(?: is| has been| was)? (?:now )?(?:solved|resolved|gone)\b"
+    r"|(?:问题|已经?)\s?(?:已)?解决了"
+)
+NOT_SOLVED = re.compile(r"(?i)\b(?:but|only|not|never|until|if|when|how|without)\b")
+
+
+def is_solved(errors: str) -> bool:
+    """Whether a text reports that its problem is solved, and no failure after that: `Everything is fine now`."""
+    from envdoctor.commands.report_notes import SIGN_OF_FAILURE
+
+    found = next(iter(SOLVED.finditer(errors)), None)
+    if not found:
+        return False
+    start = errors.rfind("\n", 0, found.start()) + 1
+    line, _, later = errors[start:].partition("\n")
+    sentence = re.split(r"(?<=[.!?])\s", line[: found.end() - start])[-1]
+    rest = re.match(r"[^.,;]*", line[found.end() - start :])
+    return not NOT_SOLVED.search(sentence + (rest[0] if rest else "")) and not SIGN_OF_FAILURE.search(later)
 
 
 def without_other_releases(errors: str, report: Report) -> str:

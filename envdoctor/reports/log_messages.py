@@ -103,7 +103,7 @@ MESSAGES = (
     # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
     Message(
         "with CUDA capability sm_",
-        r"(?m)(?:^\W{0,12}|Warning: )([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})",
+        r"(?m)(?:^\W{0,12}|Warning: |[\"'`])([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})",
         lambda section, match: _record_gpu(section, match[1], dotted_version(match[2])),
     ),
     # Your Tesla V100-PCIE-32GB GPU has compute capability 7.0.

@@ -50,6 +50,7 @@ FAILURE_STATED = re.compile(
     r"(?i)\b(?:cuda|gpus?|devices?|cards?)\s(?:is\s|are\s)?not\s(?:available|found|detected|visible|seen|used)\b"
     r"(?!\s(?:for|in|with|on|yet)\b)|\b(?:sees|finds|detects|shows|gets)\s(?:no|0)\s(?:cuda|gpus?|devices?|cards?)\b"
     r"|\b(?:cannot|can't|could not)\sbe\s(?:imported|loaded|started)\b"
+    r"|\bno\skernel\simage\sis\savailable(?:\sfor\sexecution\son\sthe\sdevice)?"
     r"|\b(?:does not|doesn't)\s(?:import|load|start)\b(?!\s(?:for|in|with|on|yet)\b)"
 )
 CLAUSE = re.compile(
@@ -65,7 +66,7 @@ GPU = re.compile(
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
     | geforce\ (?:[2-5]0[5-9]0|10[5-8]0|16[56]0)(?:[\ -]?(?:ti|super)\b)*(?:\ (?:laptop|mobile)\b)?
     | (?:geforce\ )?(?:mx\ ?\d{3}|9[1-4]0mx?) | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
-    | (?:tesla\ )?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
+    | (?:tesla\ ?)?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
       |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb?))*
     | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4}
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
@@ -346,6 +347,7 @@ def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
         count = int(match[1] or match[4] or match[5] or NUMBERS.get((match[2] or "").lower(), 1))
         name = re.sub(r"(?i)^geforce (?=1\d{3})", "GTX ", re.sub(r"(?i)^geforce (?=[2-5]\d{3})", "RTX ", name))
         name = "GB10" if name.lower() == "dgx spark" else name  # the name of its GPU
+        name = re.sub(r"(?i)^tesla(?=[a-z]\d)", "Tesla ", name)
         name = re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])|(?<=\d)(?=Ti\b)", " ", name)
         yield name, min(max(count, 1), MAX_GPUS)
     for match in BARE_GPU.finditer(clause):

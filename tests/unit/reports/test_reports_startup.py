@@ -156,6 +156,65 @@ def test_healthy_start(text: str) -> None:
     assert blamed_causes(text) == set()
 
 
+SOLVED = 'In WSL2 all models fail: "Found no NVIDIA driver on your system." After the update of the kernel: '
+
+
+@each_case(
+    ("text", "blamed"),
+    [
+        (f"{SOLVED}Everything is fine now, except that my 2080ti does not support FP8", False),
+        (f"{SOLVED}now it works, thanks", False),
+        (f"{SOLVED}the problem is solved", False),
+        (f"{SOLVED}it works now only without the GPU", True),
+        (f"{SOLVED}how can this problem be solved", True),
+        (f"{SOLVED}everything is fine now\nRuntimeError: Found no NVIDIA driver on your system.", True),
+    ],
+)
+def test_problem_that_is_solved(text: str, *, blamed: bool) -> None:
+    assert bool(blamed_causes(text)) == blamed
+
+
+def test_gpu_in_a_quote_and_after_no_kernel_image() -> None:
+    quote = 'it prints "NVIDIA GeForce RTX 5070 Ti with CUDA capability sm_120 is not compatible with this PyTorch'
+    title = "CUDA error: no kernel image is available for execution on the device with quadro m4000 GPU"
+    names = [gpu.name.value for text in (quote, title) for gpu in parse_report(text).machine.gpus.value or ()]
+    assert names == ["NVIDIA GeForce RTX 5070 Ti", "quadro m4000"]
+    assert "gpu-arch-dropped" in blamed_causes(title)
+    assert fact(parse_report("env:TeslaV100,driver 560.35.03 cuda 12.4"), "machine.driver.version") == "560.35.03"
+
+
+@each_case(
+    ("system", "text", "commands"),
+    [
+        (
+            "Windows 10",
+            "OSError: CUDA_HOME environment variable is not set.",
+            [r'dir "C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA"', "nvcc --version"],
+        ),
+        (
+            "WSL2",
+            "RuntimeError: Found no NVIDIA driver on your system.",
+            ["nvidia-smi", "wsl --update  # in Windows", "wsl --shutdown  # in Windows"],
+        ),
+        (
+            "Windows 11",
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+            ["nvidia-smi", "envdoctor check"],
+        ),
+        (
+            "Ubuntu 22.04",
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+            ["nvidia-smi | grep 'CUDA Version'", "envdoctor check"],
+        ),
+    ],
+)
+def test_commands_of_lines_run_on_the_system(system: str, text: str, commands: list[str]) -> None:
+    found = diagnose_report(parse_report(f"OS: {system}\nPython: 3.10.11\n{text}"))
+    blamed = (each for each in found if each.status in ("error", "warning"))
+    printed = [command for each in blamed for remedy in each.remedies for command in remedy.commands]
+    assert printed == commands
+
+
 def test_release_of_a_message_counts_although_the_report_has_another_one() -> None:
     text = (
         "torch 2.4.1, Python 3.12.6, Windows 11\n"
