@@ -13,6 +13,7 @@ from functools import cache
 import msgspec
 
 from envdoctor.core.record import Record
+from envdoctor.knowledge.fast_names import is_still_found
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.tables import FOLDER, read_table
@@ -93,15 +94,18 @@ def rows_of(package: str) -> tuple[ImportRow, ...]:
     """The rows of a package's table; none without a table."""
     if package not in packages():
         return ()
-    return tuple(_parse_row(package, line) for line in read_table(f"imports/{package}.toml")["rows"].splitlines())
+    rows = (_parse_row(package, line) for line in read_table(f"imports/{package}.toml")["rows"].splitlines())
+    return tuple(row for row in rows if row.absences)
 
 
 def _parse_row(package: str, line: str) -> ImportRow:
     names, absences, importers = line.split(" | ")
+    pairs = [(module, name) for module, _, name in (each.partition(":") for each in names.split())]
+    periods = map(_parse_period, absences.split())
     return ImportRow(
         package,
         tuple(names.split()),
-        tuple(_parse_period(each) for each in absences.split()),
+        tuple(each for each in periods if not all(is_still_found(*pair, each.first) for pair in pairs)),
         tuple(_parse_importer(each) for each in importers.split()),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+from envdoctor.knowledge.fast_names import is_still_found
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.tables import FOLDER, read_table
 
@@ -40,7 +41,7 @@ def spans_of_module_name(module: str, name: str) -> tuple[Span, ...]:
     prefix = f"{rest}:"
     for spans, item in _items(top, "names", prefix):
         if item.startswith(prefix) and name in item.removeprefix(prefix).split(","):
-            return spans
+            return tuple(each for each in spans if not is_still_found(module, name, each.next))
     return ()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from envdoctor.knowledge.fast_names import name_without_fast
 from envdoctor.package_index.module_getattr import ModuleGetattr
 from envdoctor.package_index.python_modules import Definition, Module, absolute_module, parse_module
 from envdoctor.package_index.wheel_sources import WheelSources
@@ -70,7 +71,9 @@ class Library:
         if module.partition(".")[0] not in self.tops:
             return UNKNOWN
         if (module, dotted) not in self._found:
-            self._found[module, dotted] = self._find(module, dotted)
+            found = self._find(module, dotted)
+            other = name_without_fast(module, dotted) if found.state == "absent" else ""
+            self._found[module, dotted] = self.find(module, other) if other else found
         return self._found[module, dotted]
 
     def _find(self, module: str, dotted: str) -> Found:
