@@ -182,7 +182,7 @@ class Checkout:
 
     def program_files(self, launch: Launch) -> tuple[str, ...]:
         """The files of the checkout that a program loads, its own first; none without it."""
-        start = self.script(launch) if self.paths and launch.program.is_python else ""
+        start = self._start(launch) if self.paths and launch.program.is_python else ""
         seen: dict[str, None] = {}
         for _ in self._reached_by(launch, seen) if start else ():
             pass
@@ -204,6 +204,12 @@ class Checkout:
         paths = [posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders]
         return next((path for path in (*paths, *self._below_own_name(program.script)) if path in self.paths), "")
 
+    def _start(self, launch: Launch) -> str:
+        """The file that a launch starts, also one whose directory a guide leaves out."""
+        name = launch.program.script
+        is_bare = bool(name) and "/" not in name and not launch.instruction  # an image can have another project
+        return self.script(launch) or (self.only_path(name) if is_bare else "")
+
     def _below_own_name(self, path: str) -> Iterator[str]:
         """The parts of a path of the target machine below a folder with the name of the project."""
         parts = path.split("/")
@@ -220,7 +226,7 @@ class Checkout:
 
         After the files that it loads at its start follow those that its functions import.
         """
-        start = self.script(launch)
+        start = self._start(launch)
         is_entered = launch.program.subcommand or launch.program.function
         if not start or (start in seen and not is_entered):
             return
@@ -244,7 +250,7 @@ class Checkout:
         """The imports that loading a file runs, in it and in the files that it loads; `folders` grows."""
         waiting = [first]
         seen[first.path] = None
-        start = "" if launch.program.function else self.script(launch)
+        start = "" if launch.program.function else self._start(launch)
         while waiting and len(seen) < MAX_MODULES:
             path, chain, has_changed = waiting.pop(0)
             source = self.source(path)

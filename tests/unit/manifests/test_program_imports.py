@@ -59,6 +59,9 @@ FOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # commands, and fi
     "a directory that the steps enter twice": (
         ("cd project", "cd project", "python figures.py"), {"project/figures.py": "import torch, plots\n"},
     ),
+    "a program whose directory the guide leaves out": (
+        ("python paint.py",), {"tools/paint.py": "import torch, plots\n"},
+    ),
     "a directory of the project after another one of it": (
         ("git clone https://a.b/c/plot-project.git", "cd plot-project", "cd scripts", "cd project",
          "python figures.py"),
