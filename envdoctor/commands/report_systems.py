@@ -12,8 +12,9 @@ from envdoctor.rules.facts import on_windows
 from envdoctor.rules.host_remedies import TOOLKITS_OF_WINDOWS
 
 OF_LINUX = re.compile(
-    r"^(?:[A-Z_]\w*=\S* )*(?:ls|lsmod|ldconfig|ldd|cat|journalctl|dpkg|lspci|df|free|ulimit|getconf|systemctl|dmesg"
-    r"|mount|find|readelf|strings|which|env|printenv|lsof|fuser|nproc|uname)\b|(?<![\w.])/(?:usr|proc|dev|etc|sys|opt)/"
+    r"^(?:[A-Z_]\w*=\S* )*(?:ls|lscpu|lsmod|grep|awk|ldd|ldconfig|cat|journalctl|dpkg|lspci|df|free|ulimit|getconf"
+    r"|systemctl|dmesg|mount|find|readelf|strings|which|env|printenv|lsof|fuser|nproc|uname)\b"
+    r"|(?<![\w.])/(?:usr|proc|dev|etc|sys|opt)/"
 )
 FILTER = re.compile(r"\s*\|\s*(?:grep|tail|head|sort|wc)\b.*$")
 WINDOWS_HAS_THE_DRIVER = (

@@ -215,6 +215,25 @@ def test_commands_of_lines_run_on_the_system(system: str, text: str, commands: l
     assert printed == commands
 
 
+@each_case(
+    "line",
+    [
+        "OSError: [WinError -1073741795] Windows Error 0xc000001d",
+        "The backend exits with Windows code 3221225501",
+        "Process finished with exit code -1073741795 (0xC000001D)",
+    ],
+)
+def test_illegal_instruction_on_windows(line: str) -> None:
+    text = f"Windows 11, RTX 5090, torch 2.10.0+cu128, Python 3.13\n{line}"
+    assert blamed_causes(text) == {"cpu-too-old"}
+    assert not any(each.remedies for each in diagnose_report(parse_report(text)))  # lscpu, grep
+
+
+def test_access_violation_is_no_illegal_instruction() -> None:
+    text = "Windows 11, RTX 5090, torch 2.10.0+cu128\nexit code 3221225477 (0xC0000005): access violation"
+    assert "cpu-too-old" not in blamed_causes(text)
+
+
 def test_release_of_a_message_counts_although_the_report_has_another_one() -> None:
     text = (
         "torch 2.4.1, Python 3.12.6, Windows 11\n"
