@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.call_changes import removals_of_argument
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.changed_names import Removal, change_of, removal_of
 from envdoctor.knowledge.imports import cause_of, spans_of_name
@@ -119,7 +120,7 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
 def _change(text: str, versions: Mapping[str, str]) -> Verdict | None:
     """The first name of an error line that the table of changed names has, unless the installed release has it."""
     for name in _names_of_line(text):
-        span = change_of(name)
+        span = change_of(name) or _removed_argument(name, versions)
         installed = versions.get(span.package.replace("-", "_"), "") if span else ""
         if span is None or (installed and span.can_be_in(installed)):
             continue
@@ -132,6 +133,14 @@ def _change(text: str, versions: Mapping[str, str]) -> Verdict | None:
             removal=removal_of(name),
         )
     return None
+
+
+def _removed_argument(name: str, versions: Mapping[str, str]) -> Span | None:
+    """The releases of a function with an argument, `Trainer(gpus)`, preferably of an installed package."""
+    function, _, argument = name.removesuffix(")").partition("(")
+    rows = removals_of_argument(function, argument) if argument else ()
+    row = next((each for each in rows if each.package.replace("-", "_") in versions), next(iter(rows), None))
+    return Span(row.package, "", "", row.last, row.first) if row else None
 
 
 def _names_of_line(text: str) -> Iterator[str]:

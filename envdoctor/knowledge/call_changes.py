@@ -89,6 +89,15 @@ def find_change(kind: type[R], name: str) -> R | None:
 
 
 @cache
+def removals_of_argument(function: str, argument: str) -> tuple[RemovedArguments, ...]:
+    """The packages whose function or class, by its last name, no longer has an argument: `Trainer`, `gpus`."""
+    rows = dict.fromkeys(
+        row for name, row in _changes(RemovedArguments).items() if name.rpartition(".")[2] == function
+    )
+    return tuple(row for row in rows if argument in row.arguments.split())
+
+
+@cache
 def _changes(kind: type[R]) -> dict[str, R]:
     rows = load_table(_TABLE, cast("type[tuple[R, ...]]", GenericAlias(tuple, (kind, ...))), _KEYS[kind])
     return {name: row for row in rows for name in row.names.split()}

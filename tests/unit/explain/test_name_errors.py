@@ -70,6 +70,10 @@ def keyword(owner: str, argument: str) -> str:
             ["library-too-new"],
         ),
         (missing("FlexibleArgumentParser", "vllm.utils"), {}, ["library-too-new"]),  # it moved
+        (keyword("Trainer.__init__", "gpus"), {"lightning": "2.5.0"}, ["library-too-new"]),
+        (keyword("Trainer.__init__", "gpus"), {"lightning": "1.9.5"}, []),  # that release has it
+        ("ModuleNotFoundError: No module named 'jax.experimental.maps'", {"jax": "0.4.31"}, ["library-too-new"]),
+        ("ModuleNotFoundError: No module named 'jax.experimental.maps'", {"jax": "0.4.30"}, []),
         (
             "ImportError: cannot import name '_unsloth_get_batch_samples' from 'unsloth_zoo.loss_utils'",
             {},
