@@ -48,6 +48,14 @@ FALLBACK_LINE = re.compile(
     r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b[Uu]sing [^\n]{2,60} instead\b"
     r"|\b[Ss]kipping (?:the )?(?:compil|build|optional)|\bwill be compiled at runtime\b"
 )
+# Words of a program about its run or its machine, which a list of requirements in a documentation does not have.
+OF_A_RUN = re.compile(
+    r"(?:\b|[a-z])(?:Error|Exception|Warning)\b|\b(?:ERROR|FATAL|CRITICAL|WARN(?:ING)?|INFO|NCCL)\b|\b[Ee]rror|Traceback"
+    r"|\b[Ff]ail(?:s|ed|ure|ing)?\b|\b[Aa]ssert|\b(?:got|found|detected|current(?:ly)?|have|has|but|however|cannot|unable"
+    r"|[Cc]rash\w*|[Uu]nsupported|[Dd]isabl\w+|[Ff]alling|[Ss]kipp\w+|must)\b|\b[Nn]ot (?:yet )?\w+ed\b|n't\b"
+    r"|\?(?:\s|$)|(?i:\b(?:your|my|i|we|this|is too (?:old|new))\b)|\bcuda:\d|^\s*(?:\$ |File \")",
+    re.MULTILINE,
+)
 NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
 
 
@@ -61,6 +69,11 @@ def works_at_end(text: str) -> bool:
     start = max((found.start() for found in WORK.finditer(text)), default=-1)
     lines = text[start:].split("\n") if start >= 0 else []
     return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)
+
+
+def states_requirements(text: str) -> bool:
+    """Whether no line is about a run or a machine: `bf16 training needs an Ampere GPU or newer`."""
+    return OF_A_RUN.search(text) is None
 
 
 def states_no_failure(text: str) -> bool:

@@ -23,6 +23,7 @@ from envdoctor.explain.outcome import (
     ends_with_success,
     fails_elsewhere,
     states_no_failure,
+    states_requirements,
     works_at_end,
 )
 from envdoctor.explain.placeholders import (
@@ -46,6 +47,7 @@ WARNING_FACTOR = 0.85  # for symptoms that occur only in warnings
 FALLBACK_FACTOR = 0.3  # for lines that state a fall-back, next to an error
 CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
 REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
+REQUIREMENT_FACTOR = 0.29  # for lines about what a library needs, in a text that describes no run
 WORKING_FACTOR = 0.3  # for lines in the log of a program that worked after them
 FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added score of a finding for its cause
 MAX_SCORE = 0.99
@@ -317,6 +319,8 @@ def _score(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outr
     lines = [hit.text for symptom in symptoms for hit in scanned.symptoms[symptom.id]]
     if lines and all(FALLBACK_LINE.search(line) for line in lines) and fails_elsewhere(scanned.excerpt):
         doubt = 1 - (1 - doubt) * FALLBACK_FACTOR
+    if symptoms and all(symptom.requirement for symptom in symptoms) and states_requirements(scanned.excerpt):
+        doubt = 1 - (1 - doubt) * REQUIREMENT_FACTOR
     if symptoms and works_at_end(scanned.excerpt):
         doubt = 1 - (1 - doubt) * WORKING_FACTOR
     if findings:

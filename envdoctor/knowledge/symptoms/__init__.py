@@ -46,6 +46,7 @@ class Symptom(Record, frozen=True, kw_only=True):
     url: str = ""
     undecided: bool = False
     never_decided: bool = False  # undecided also next to other symptoms of its cause
+    requirement: bool = False  # documentation has such lines too: what a library needs
     find_out: tuple[Question, ...] = ()
 
 
