@@ -15,6 +15,7 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import Argument, arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.imports_of_guide import imports_of_guide
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -27,8 +28,12 @@ _GPT_OSS = re.compile(r"gpt[-_ ]?oss", re.IGNORECASE)  # gpt-oss-20b, gptoss20b,
 def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
     """A class of TRL, PEFT or transformers is called with an argument that its release refuses or ignores."""
     trl = context.version("trl")
-    for argument in arguments(context):
+    found_arguments = arguments(context)
+    with_args = {each.owner for each in found_arguments if each.name == "args"}
+    for argument in found_arguments:
         line, owner, name, value = argument
+        if _unsloth_passes_it(context, argument, owner in with_args):
+            continue
         row = next((row for row in guide_tables().argument if (row.owner, row.name) == (owner, name)), None)
         if row and trl and row.ignored and satisfies(trl, row.ignored):
             yield Problem(
@@ -55,6 +60,21 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
             )
         elif found := _missing_member(context, argument, row):
             yield found
+
+
+def _unsloth_passes_it(context: GuideContext, argument: Argument, has_args: bool) -> bool:
+    """Whether unsloth, imported before, renames an argument of TRL, passes it to the config, or ignores it.
+
+    It wraps `__init__` of each trainer of TRL with a config, and reads the config from `args`: trainer.py and
+    models/rl_config_compat.py of unsloth 2026.10.9, 2026-11-28. A name that no release of TRL has raises as before.
+    """
+    is_trainer, is_config = argument.owner.endswith("Trainer"), argument.owner.endswith("Config")
+    if not any(each.top == "unsloth" and each.line < argument.line for each in imports_of_guide(context)):
+        return False
+    if is_trainer and argument.name == "tokenizer":
+        return True
+    span = single_period(find_member("arguments", argument.owner, argument.name))
+    return span is not None and span.package == "trl" and (is_config or (is_trainer and has_args))
 
 
 def _advice(row: ReplacedArgument, trl: str) -> str:
