@@ -35,13 +35,15 @@ _OF_RUNTIME = "the runtime of "
 _MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
 _WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
 _MAX_BYTES = 1 << 20
-_EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\*|\.\d+)?")
+_EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\d+)?(?:\.\*)?")
 _VERSION_FILES = {
     ".python-version": re.compile(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
     "runtime.txt": re.compile(r"(?m)^\s*python-(3\.\d+)"),
     ".tool-versions": re.compile(r"(?m)^\s*python\s+(3\.\d+)"),
 }
 _CONDA_FILES = ("environment.yml", "environment.yaml")
+_CONDA_FILE = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")  # environment-cuda12.yaml, conda_env.yml
+_MAX_CONDA_FILES = 8
 _READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
 _OF_PROJECT = re.compile(
     r"\binstall\s(?:.{0,200}\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)"
@@ -161,13 +163,27 @@ def _of_manifest(path: Path, folder: Path) -> tuple[str, str] | None:
 
 
 def _of_conda_file(path: Path, folder: Path) -> tuple[str, str] | None:
+    """The Python of the environment file; with other names, the one that all environment files have."""
     for name in _CONDA_FILES:
-        if name == path.name:
-            continue
-        for package in parse_environment_yml(_numbered(_text(folder / name))).packages:
-            if package.name == "python" and (version := exact_python(package.specifier)):
-                return version, f"{name}, line {package.line}"
+        if name != path.name and (found := _python_of_conda_file(folder / name)):
+            return found
+    names = (each.name for each in _files_of(folder) if _CONDA_FILE.fullmatch(each.name) and each.name != path.name)
+    named = [found for name in sorted(names)[:_MAX_CONDA_FILES] if (found := _python_of_conda_file(folder / name))]
+    return named[0] if len({version for version, _ in named}) == 1 else None
+
+
+def _python_of_conda_file(path: Path) -> tuple[str, str] | None:
+    for package in parse_environment_yml(_numbered(_text(path))).packages:
+        if package.name == "python" and (version := exact_python(package.specifier)):
+            return version, f"{path.name}, line {package.line}"
     return None
+
+
+def _files_of(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _of_readme(path: Path, folder: Path) -> tuple[str, str] | None:

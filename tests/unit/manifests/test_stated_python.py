@@ -89,6 +89,17 @@ def notebook(**metadata: object) -> str:
             "environment.yml, line 2",
         ),
         Case(
+            "environment files with other names",
+            {f"environment-cu{each}.yaml": "dependencies:\n  - python=3.8.19=h9_0\n" for each in (118, 121)},
+            "3.8",
+            "environment-cu118.yaml, line 2",
+        ),
+        Case(
+            "environment files that differ",
+            {f"env{each}.yml": f"dependencies:\n  - python=3.{each}\n" for each in (8, 9)},
+        ),
+        Case("another YAML file", {"config.yaml": "dependencies:\n  - python=3.8\n"}),
+        Case(
             "a Dockerfile",
             {"Dockerfile": "FROM python:3.9-slim\nRUN pip install -r requirements.txt\n"},
             "3.9",
