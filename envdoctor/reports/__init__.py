@@ -27,6 +27,7 @@ from envdoctor.reports.container_images import parse_container_images
 from envdoctor.reports.contradictions import find_contradictions
 from envdoctor.reports.driver_state import parse_driver_state
 from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
+from envdoctor.reports.form_fields import parse_form_fields
 from envdoctor.reports.gpu_memory import parse_gpu_memory
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
 from envdoctor.reports.handwritten import parse_handwritten
@@ -59,6 +60,7 @@ from envdoctor.reports.sentences import find_failing_libraries, parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
 from envdoctor.reports.startup_banners import parse_startup_banners
 from envdoctor.reports.tool_reports import (
+    parse_colossalai,
     parse_ds_report,
     parse_env_list,
     parse_flashinfer_config,
@@ -194,6 +196,8 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_gpustat(lines),
         parse_comfyui_log(lines),
         parse_ultralytics(lines),
+        parse_form_fields(lines),
+        parse_colossalai(lines),
         parse_jetson(lines),
         parse_lspci(lines),
         parse_kubernetes_node(lines),

@@ -343,3 +343,28 @@ def parse_xformers_info(lines: list[Line]) -> Section | None:
         elif line.key == "gpu.compute_capability" and re.fullmatch(r"\d{1,2}\.\d", line.value):
             section.set_gpu_fact(0, "compute_capability", line.value)
     return section if section.facts or section.gpus else None
+
+
+COLOSSALAI_KEYS = {
+    "system cuda version": "cuda.nvcc_version", "cuda version": "cuda.nvcc_version",
+    "cuda version required by pytorch": "stack.torch.cuda",
+}  # fmt: skip
+
+
+def parse_colossalai(lines: list[Line]) -> Section | None:
+    """Parse `colossalai check -i`: `System CUDA version: 9.1`, `CUDA version required by PyTorch: 11.7`."""
+    if not any(line.key == "cuda version required by pytorch" for line in lines):
+        return None
+    section = Section("colossalai check")
+    for line in lines:
+        value = line.value.strip("* ")
+        if line.key == "colossal-ai version" and is_version(value):
+            section.add_distribution("colossalai", value)
+        elif line.key == "pytorch version" and is_version(value):
+            section.set_fact("stack.torch.version", value)
+        elif line.key in COLOSSALAI_KEYS:
+            section.set_fact(COLOSSALAI_KEYS[line.key], first_group(r"^(\d{1,2}\.\d{1,2})$", value))
+        else:
+            continue
+        section.consumed.add(line.number)
+    return section

@@ -21,6 +21,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     resources,
     shared_libraries,
     system_libraries,
+    tensorflow,
     toolchain,
     torch_build,
     training,

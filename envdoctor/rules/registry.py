@@ -37,8 +37,8 @@ SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # wors
 # Names and abbreviations in titles, whose spelling a function's name cannot have.
 SPELLINGS = (
     "AutoAWQ Blackwell BNB conda's CUDA cuDNN DAPO driver's ECC environment's GPU GPUs InfiniBand Liger MIG MKL "
-    "MXFP4 NCCL NumPy NVLink NVML NVSwitch PCIe PEFT PTX PyPI Python QLoRA SGLang torch's Triton TRL UUIDs verl's "
-    "vLLM WSL"
+    "MXFP4 NCCL NumPy NVLink NVML NVSwitch PCIe PEFT PTX PyPI Python QLoRA SGLang TensorFlow torch's Triton TRL "
+    "UUIDs verl's vLLM WSL"
 )
 SPELLING = {word.lower().replace("'", ""): word for word in SPELLINGS.split()}
 LINE_LENGTH = 116  # characters of a line of documentation

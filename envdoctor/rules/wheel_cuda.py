@@ -15,6 +15,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 WHEEL_CUDA = "PKG030"
+NAMED_AS_TOOLKIT = ("report: issue form", "report: nvcc --version")
 _CUDNN_9 = "2.4"  # torch's builds have cuDNN 9 from this release on: METADATA of its wheels on PyPI
 
 
@@ -28,6 +29,8 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
     reported if a package of NVIDIA or a toolkit has the version, or if the compiled files are known: their libraries
     are checked instead.
 
+    In a report without torch and such packages, the toolkit that nvcc or the issue form names is compared.
+
     Fix: install the releases for torch's CUDA, or a torch for theirs.
 
     References:
@@ -35,7 +38,7 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
     https://github.com/SYSTRAN/faster-whisper/issues/1086
     """
     versions = versions_of(stack)
-    cuda = torch_cuda(stack).partition(".")[0] or _cuda_of_packages(versions)
+    cuda = torch_cuda(stack).partition(".")[0] or _cuda_of_packages(versions) or _cuda_of_toolkit(machine, versions)
     if not cuda or stack.extensions.value is not None or _is_on_arm(machine):
         return
     cudnn = _cudnn(versions)
@@ -56,6 +59,17 @@ def _cuda_of_packages(versions: dict[str, str]) -> str:
     return found.pop() if len(found) == 1 and "torch" not in versions else ""
 
 
+def _cuda_of_toolkit(machine: Machine, versions: dict[str, str]) -> str:
+    """The major version of a report's toolkit, if it names neither torch nor a package of NVIDIA.
+
+    `CUDA: 13.0` in a sentence is often that of the driver.
+    """
+    toolkit = machine.cuda.nvcc_version
+    if "torch" in versions or any(name.startswith("nvidia-") for name in versions):
+        return ""
+    return (toolkit.value or "").partition(".")[0] if toolkit.source in NAMED_AS_TOOLKIT else ""
+
+
 def _cudnn(versions: dict[str, str]) -> str:
     """The major version of cuDNN: of its package, else of torch's build."""
     packages = (versions[name] for name in versions if re.fullmatch(r"nvidia-cudnn-cu\d\d", name))
@@ -73,12 +87,21 @@ def _is_provided(machine: Machine, versions: dict[str, str], row: WheelCuda) -> 
     return f"nvidia-cublas-cu{row.cuda}" in versions and (not row.cudnn or cudnn == row.cudnn)
 
 
+def _origin(stack: Stack) -> tuple[str, str]:
+    """What brings the CUDA libraries, as the start of a sentence and as an owner."""
+    if torch_cuda(stack):
+        return "torch brings", "torch"
+    if _cuda_of_packages(versions_of(stack)):
+        return "the installed packages of NVIDIA are", "these packages"
+    return "the installed toolkit is", "this toolkit"
+
+
 def _problem(stack: Stack, row: WheelCuda, name: str, libraries: tuple[str, str]) -> Problem:
     cuda, cudnn = libraries
     wanted = fitting_wheels(name, cuda, cudnn)
     version = versions_of(stack)[name]
     brings = f"CUDA {cuda}" + (f" and cuDNN {cudnn}" if row.cudnn and cudnn else "")
-    origin = "torch brings" if torch_cuda(stack) else "the installed packages of NVIDIA are"
+    origin, owner = _origin(stack)
     return Problem(
         "warning",
         f"{name} {version} loads the libraries of {row.libraries}; {origin} {brings}: {row.effect}",
@@ -87,7 +110,7 @@ def _problem(stack: Stack, row: WheelCuda, name: str, libraries: tuple[str, str]
             *_evidence_of_cuda(stack),
             Evidence(f"{name} {row.versions}", row.libraries, f"{row.source}, {row.date}"),
         ),
-        f"Install {name}{wanted}, which is for the CUDA of {'torch' if torch_cuda(stack) else 'these packages'}."
+        f"Install {name}{wanted}, which is for the CUDA of {owner}."
         if wanted
         else f"Use a torch for {row.libraries}: no release of {name} is for {brings}.",
         steps(shell_command("uv pip install '{}{}'", name, wanted)) if wanted else (),

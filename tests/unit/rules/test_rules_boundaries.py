@@ -243,7 +243,7 @@ def builds() -> Iterator[Case]:
 
 
 def python() -> Iterator[Case]:
-    """PY001 to PY009, PKG014 and PKG015."""
+    """PY001 to PY010, PKG014 and PKG015."""
     machine, none = local_machine([H100]), {source: make_stack(None, source=source) for source in ("report", "files")}
     compiled = extension_stack(extension_file("vllm/_C.abi3.so", "vllm", glibcxx="3.4.30"), vllm="0.10.2")
     lib = {
@@ -297,6 +297,8 @@ def python() -> Iterator[Case]:
     found = [Distribution(name="xformers", version="0.0.30", location=place) for place in places]
     outside, inside = (msgspec.structs.replace(torch_stack(distributions=(each,)), python=embedded) for each in found)
     yield Case("PY009", "warning", (make_machine([RTX4090]), outside), (make_machine([RTX4090]), inside))
+    tensorflow = {version: pinned_stack(f"tensorflow {version}") for version in ("2.11.0", "2.10.1")}
+    yield Case("PY010", "warning", (windows, tensorflow["2.11.0"]), (windows, tensorflow["2.10.1"]))
     yield Case(
         "PKG014",
         "info",
