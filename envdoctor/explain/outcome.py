@@ -52,8 +52,9 @@ FALLBACK_LINE = re.compile(
 OF_A_RUN = re.compile(
     r"(?:\b|[a-z])(?:Error|Exception|Warning)\b|\b(?:ERROR|FATAL|CRITICAL|WARN(?:ING)?|INFO|NCCL)\b|\b[Ee]rror|Traceback"
     r"|\b[Ff]ail(?:s|ed|ure|ing)?\b|\b[Aa]ssert|\b(?:got|found|detected|current(?:ly)?|have|has|but|however|cannot|unable"
-    r"|[Cc]rash\w*|[Uu]nsupported|[Dd]isabl\w+|[Ff]alling|[Ss]kipp\w+|must)\b|\b[Nn]ot (?:yet )?\w+ed\b|n't\b"
-    r"|\?(?:\s|$)|(?i:\b(?:your|my|i|we|this|is too (?:old|new))\b)|\bcuda:\d|^\s*(?:\$ |File \")",
+    r"|[Cc]rash\w*|[Uu]nsupported|[Dd]isabl\w+|[Ff]alling|[Ss]kipp\w+|must)\b"
+    r"|(?<!\bare )\b[Nn]ot (?:yet )?\w+ed\b|n't\b|\?(?:\s|$)"
+    r"|(?i:\b(?:your|my|i|we|this|is too (?:old|new))\b)|\bcuda:\d|^\s*(?:\$ |File \")",
     re.MULTILINE,
 )
 NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
@@ -69,6 +70,15 @@ def works_at_end(text: str) -> bool:
     start = max((found.start() for found in WORK.finditer(text)), default=-1)
     lines = text[start:].split("\n") if start >= 0 else []
     return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)
+
+
+# A complete sentence: `xformers 0.0.33 requires torch 2.9.0.`
+REQUIREMENT = re.compile(r"\b(?:requires?|needs?|supports?)\b[^?\n]*\.\s*$")
+
+
+def is_requirement(text: str) -> bool:
+    """Whether the text is one or several sentences about what something needs."""
+    return REQUIREMENT.search(text) is not None and states_requirements(text)
 
 
 def states_requirements(text: str) -> bool:

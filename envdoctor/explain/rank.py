@@ -22,6 +22,7 @@ from envdoctor.explain.outcome import (
     WARNING_LINE,
     ends_with_success,
     fails_elsewhere,
+    is_requirement,
     states_no_failure,
     states_requirements,
     works_at_end,
@@ -122,7 +123,7 @@ def explain(
         derived = missing_module(scanned.excerpt) or import_crash(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
     is_short = scanned.size <= LONGEST_TEXT
-    is_sound = states_no_failure(scanned.excerpt) or ends_with_success(scanned.excerpt)
+    is_sound = any(test(scanned.excerpt) for test in (states_no_failure, ends_with_success, is_requirement))
     if is_unknown and is_short and not pasted.kinds and not is_sound:
         derived = similar_symptoms(scanned.excerpt, _excluded_causes(scanned, table.symptoms))
     if is_unknown and not derived and not states_no_failure(scanned.excerpt):
