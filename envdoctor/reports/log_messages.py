@@ -27,6 +27,19 @@ def _record_architectures(section: Section, match: re.Match[str]) -> None:
     section.set_fact("stack.torch.architectures", names)
 
 
+def _record_torch_without_kernels(section: Section, match: re.Match[str]) -> None:
+    """Record the build of torch. The next line names the CUDA of another build, which it recommends."""
+    _record_torch(section, match[1])
+    if build := re.search(r"\+cu(\d{2})(\d)$", match[1]):
+        section.set_fact("stack.torch.cuda", f"{build[1]}.{build[2]}")
+
+
+def _record_listed_capabilities(section: Section, match: re.Match[str]) -> None:
+    """The list in the warning of torch 2.11 and newer, a line for each architecture of the build."""
+    found = re.findall(r"- (\d{1,2})\.(\d) which", match[1])
+    section.set_fact("stack.torch.architectures", tuple(f"sm_{major}{minor}" for major, minor in found))
+
+
 def _record_gpu(section: Section, name: str, capability: str) -> None:
     if is_gpu_name(name) and not section.gpus:
         section.set_gpu_fact(0, "name", name.strip())
@@ -100,6 +113,19 @@ MAX_MATCHES = 51  # per message
 MESSAGES = (
     # The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.
     Message("supports CUDA capabilities", r"supports CUDA capabilities ([a-z0-9_ ]{4,400})", _record_architectures),
+    # Your installed torch==2.13.0+cu129 does not include kernels for this GPU.
+    Message(
+        "Your installed torch==",
+        r"Your installed torch==(\d[\w.+-]{3,40}) does not include kernels",
+        _record_torch_without_kernels,
+    ),
+    # - 7.5 which supports hardware CC >=7.5,<8.0
+    Message(
+        "which supports hardware CC",
+        r"((?:^|\n)[^\n]{0,60}- \d{1,2}\.\d which supports hardware CC(?:[^\n]{0,80}\n[^\n]{0,60}- \d{1,2}\.\d which "
+        r"supports hardware CC){0,15})",
+        _record_listed_capabilities,
+    ),
     # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
     Message(
         "with CUDA capability sm_",

@@ -79,7 +79,10 @@ SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\bbut\b")
 NUMBER = (
     r"(?:(?:geforce\s)?[rg]tx[ -]?)?(?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:[ -]?(?:ti|super))*"
 )
-MODEL = rf"(?P<gpu>{NUMBER}|[abhl]\d{{2,3}}s?|gh200|gb200|gb10|rtx\s(?:pro\s|a)?\d{{4}}(?:\s(?:ada|blackwell))?){END}"
+MODEL = (
+    rf"(?:nvidia\s)?(?P<gpu>{NUMBER}|[abhl]\d{{2,3}}s?|gh200|gb200|gb10"
+    rf"|rtx\s(?:pro\s|a)?\d{{4}}(?:\s(?:ada|blackwell))?){END}"
+)
 ARTICLE = r"(?:an?|the|my|our|two|new|\d{1,2}\s?x)"
 # `swapped the 3080 for a 5080`, `replaced my 3090 with two 5090s`, `moved from A100 to B200 nodes`
 NEW_GPU = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.knowledge.tables import FOLDER
 from envdoctor.reports import parse_report
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
@@ -178,6 +179,23 @@ def test_other_facts_in_log_messages() -> None:
     assert stack.torch.value.architectures.value == ("sm_50", "sm_60", "sm_90")
     assert stack.torch.value.cuda.value == "12.4"
     assert (stack.python_version.value, stack.kind.value, stack.uses.value) == ("3.11", "conda", ("vllm",))
+
+
+def test_the_warning_of_newer_torch_names_its_build() -> None:
+    report = parse_report(
+        "UserWarning: Found GPU0 Quadro P2000 which is of compute capability (CC) 6.1.\n"
+        "The following list shows the CCs this version of PyTorch was built for and the hardware CCs it supports:\n"
+        "- 7.5 which supports hardware CC >=7.5,<8.0\n"
+        "- 8.0 which supports hardware CC >=8.0,<9.0 except {8.7}\n"
+        "- 12.0 which supports hardware CC >=12.0,<13.0\n"
+        "Your installed torch==2.13.0+cu129 does not include kernels for this GPU. Reinstall it, e.g.:\n"
+        "  For CUDA 12.6 use pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cu126\n"
+    )
+    torch = report.stack.torch.value
+    assert torch
+    assert (torch.version.value, torch.cuda.value) == ("2.13.0+cu129", "12.9")
+    assert torch.architectures.value == ("sm_75", "sm_80", "sm_120")
+    assert "gpu-arch-dropped" in {finding.cause for finding in diagnose_report(report)}
 
 
 def test_version_reported_by_torch_has_precedence_over_package_lists() -> None:

@@ -82,6 +82,7 @@ def test_a_fact_is_read(text: str, path: str, value: str | None) -> None:
     ("text", "names"),
     [
         ("my 5060 Ti (16 gb) arrived yesterday and nothing works", ["RTX 5060 Ti"]),
+        ("there is an error when loading unsloth on my NVIDIA GeForce RTX 5090.", ["RTX 5090"]),
         ("I swapped the 3080 for a 5080 last week.", ["RTX 5080"]),
         ("we moved from A100 to B200 nodes", ["B200"]),
         ("Run with --gpus all on a 3090, torch doesn't use it", ["RTX 3090"]),
