@@ -23,7 +23,7 @@ from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.program_calls import called_imports
 from envdoctor.manifests.program_launches import NOTEBOOK, Launch, Program
 from envdoctor.manifests.search_paths import added_directories
-from envdoctor.manifests.working_directory import repository_of
+from envdoctor.manifests.working_directory import is_unpacked_project, repository_of
 
 MAX_ENTRIES = 30_000  # files and folders of a checkout
 MAX_MODULES = 500  # that the programs load
@@ -81,10 +81,10 @@ class Checkout:
         self.folder = folder or root
         self._called: dict[tuple[object, ...], tuple[tuple[str, ImportStatement], ...]] = {}
 
-    @property
+    @cached_property
     def is_clone(self) -> bool:
-        """Whether all files of the project are there: it is a clone of git."""
-        return (self.root / ".git").exists()
+        """Whether all files of the project are there: it is a clone of git, or an unpacked archive of a project."""
+        return (self.root / ".git").exists() or is_unpacked_project(self.root)
 
     @cached_property
     def paths(self) -> frozenset[str]:

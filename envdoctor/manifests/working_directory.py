@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
+from itertools import islice
 from pathlib import Path
 
 from envdoctor.core.paths import is_file
@@ -19,12 +21,34 @@ _ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)
 _ELSEWHERE = "/$"  # no directory of the project
 _PLACEHOLDER = re.compile(r"(?i)(?:.*[/_<-])?(?:path[_/-]to|your)[_/-].*|<.*>")  # path_to_checkpoints, /path/to/data
 _MAX_ANCESTORS = 4
+_MAX_NAMES = 2_000  # of a directory
+_MAX_FOLDERS = 100
+_CODE = (".py", ".ipynb")
 
 
 def repository_of(path: Path) -> Path:
-    """The root of the clone that contains a directory; the directory itself if it is in none."""
+    """The root of the project that contains a directory; the directory itself if it is in none."""
     ancestors = [path.absolute(), *path.absolute().parents][:_MAX_ANCESTORS]
-    return next((each for each in ancestors if (each / ".git").exists()), path)
+    clone = next((each for each in ancestors if (each / ".git").exists()), None)
+    return clone or next((each for each in reversed(ancestors) if is_unpacked_project(each)), path)
+
+
+def is_unpacked_project(folder: Path) -> bool:
+    """Whether a directory is the top of a project without its `.git`: an archive, or what COPY put into an image.
+
+    It has a README and code. A folder with a guide and its manifests alone can be a part of one; a home directory is
+    no project.
+    """
+    try:
+        entries = list(islice(os.scandir(folder), _MAX_NAMES))
+        if not any(each.name.lower().partition(".")[0] == "readme" for each in entries):
+            return False
+        folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
+        names = [each.name for each in entries]
+        names += [each.name for inner in folders for each in islice(os.scandir(inner), _MAX_NAMES)]
+    except OSError:
+        return False
+    return any(name.endswith(_CODE) for name in names) and folder not in (Path.home(), Path(folder.anchor))
 
 
 class WorkingDirectory:

@@ -22,10 +22,10 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _found(clone: Path, *commands: str) -> list[Finding]:
+def _found(clone: Path, *commands: str, guide: str = "README.md") -> list[Finding]:
     text = sh("pip install torch==2.8.0", *commands)
-    (clone / "README.md").write_text(text)
-    found = audit_text(text, str(clone / "README.md"), None, None).result.findings
+    (clone / guide).write_text(text)
+    found = audit_text(text, str(clone / guide), None, None).result.findings
     return [each for each in found if each.id == "RUN218"]
 
 
@@ -68,4 +68,5 @@ def test_a_configuration_file_that_exists_or_is_made(name: str, clone: Path) -> 
 def test_a_folder_can_be_a_part_of_a_checkout(clone: Path) -> None:
     (clone / ".git/config").unlink()
     (clone / ".git").rmdir()
-    assert not _found(clone, ABSENT["another case"][0])
+    assert not _found(clone, ABSENT["another case"][0], guide="SETUP.md")
+    assert _found(clone, ABSENT["another case"][0])  # a README next to code: an unpacked archive

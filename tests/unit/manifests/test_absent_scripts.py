@@ -40,13 +40,13 @@ PRESENT: dict[str, tuple[str, ...]] = {
 }
 
 
-def _scripts(checkout: Path, *commands: str) -> list[Finding]:
+def _scripts(checkout: Path, *commands: str, guide: str = "README.md") -> list[Finding]:
     for name in ("scripts/run_zs.sh", "scripts/measure_memory.py", "deep/lines/draw_lines.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("cd deep\n" if name.endswith(".sh") else "\n")
     text = sh(*commands, "python train.py", "python lonely.py")
-    (checkout / "README.md").write_text(text)
-    found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    (checkout / guide).write_text(text)
+    found = audit_text(text, str(checkout / guide), None, FixedSolver(FixedIndex(), {}), python="3.12")
     return [each for each in found.result.findings if each.id == "RUN182"]
 
 
@@ -85,7 +85,9 @@ def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
 
 def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:
     (checkout / ".git").rmdir()
-    assert not _scripts(checkout, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+    commands = ("pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+    assert not _scripts(checkout, *commands, guide="SETUP.md")
+    assert [each.line for each in _scripts(checkout, *commands)] == [4]  # a README next to code: an unpacked archive
 
 
 def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
