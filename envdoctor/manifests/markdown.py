@@ -25,6 +25,8 @@ SHELL_COMMANDS = frozenset({
     "yum", "cd",
 })  # fmt: skip
 _ONLY_CODE = re.compile(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
+# As a paragraph of its own: the start of a program, and no example of an option.
+_START_OF_PROGRAM = re.compile(r"`(?:python3?|bash|sh) [\w./-]+\.(?:py|sh)(?:\s[^`]*)?`")
 _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
     "export", "git", "wget", "huggingface-cli", "bash", "sh",
@@ -159,6 +161,8 @@ class _MarkdownReader:
         if self.quotations and all(map(_QUOTED_COMMAND.fullmatch, lines)):
             yield Block("bash", "", tuple(enumerate(lines, self.first + row)), self.preceding_text)
             lines = []
+        if not self.lists and len(lines) == 1 and _START_OF_PROGRAM.fullmatch(lines[0].strip()):
+            yield from self._inline(lines[0], row)
         for index, line in enumerate(lines if self.lists else ()):
             if self.lists[-1] == "ordered_list_open" or _ONLY_CODE.fullmatch(line.strip()):
                 yield from self._inline(line, row + index)

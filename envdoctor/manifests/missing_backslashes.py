@@ -20,7 +20,7 @@ _LAUNCHER = re.compile(rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*{_LAUNCH}(?!.*\S\.p
 _PROGRAM = re.compile(
     rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*(?:(?:sudo|nohup|time|env)\s+)?"
     rf"(?:{_LAUNCH}|(?:python3?|srun|mpirun|bash|sh|vllm|hf|huggingface-cli|lm_eval|llamafactory-cli|swift)\s"
-    r"|(?:docker|uv|poetry|conda)\s+run\s|(?:\./)?[\w/.-]+\.(?:py|sh)(?=\s|$))"
+    r"|(?:docker|podman)\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?){0,9}run\s|(?:uv|poetry|conda)\s+run\s|(?:\./)?[\w/.-]+\.(?:py|sh)(?=\s|$))"
 )
 # What prints or describes options: the next lines can be that text.
 _DESCRIBES = re.compile(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")

@@ -42,8 +42,9 @@ _MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout
 def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """A command starts a script in a folder of the checkout that does not have it.
 
-    Only in a clone of git that has most of the scripts that the guide starts. Scripts that a step makes, downloads or
-    clones are left out, and so are names that a reader is to replace.
+    Only in a clone of git that has most of the scripts that the guide starts, or has one in a directory that the
+    guide neither names nor enters. Scripts that a step makes, downloads or clones are left out, and so are names that
+    a reader is to replace.
     """
     checkout = context.guide.checkout
     launches = [each for each in context.guide.launches if each.line and each.program.script]
@@ -51,8 +52,8 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
         return
     named = {each.program.script: each for each in reversed(launches)}
     absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
-    if len(absent) * 2 > len(named):
-        return  # they are those of another project
+    if len(absent) * 2 > len(named):  # they are those of another project
+        absent = {script: each for script, each in absent.items() if _is_in_unnamed_folder(context, checkout, each)}
     for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
         starts = {each.line for each in launches if each.program.script == script}
         if not can_come_from_elsewhere(context, checkout, script, starts):
@@ -90,7 +91,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     below = [each for each in elsewhere if folder and _is_below_first_folder(each, path, checkout, launch)]
     below = below or _in_folder_of_like_name(elsewhere, path)
     has_left_out_cd = bool(elsewhere) and not below
-    if has_left_out_cd and (folder or len(elsewhere) > 1 or _USUAL.fullmatch(name)):
+    is_of_reader = bool(_USUAL.fullmatch(name)) and not _is_in_unnamed_folder(context, checkout, launch)
+    if has_left_out_cd and (folder or len(elsewhere) > 1 or is_of_reader):
         return  # the guide leaves out the step that enters its directory
     if elsewhere:
         nearest = (below or elsewhere)[0]
@@ -117,6 +119,22 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         else "Name a script of this commit, or check out the commit that has it.",
         line=line,
     )  # fmt: skip
+
+
+def _is_in_unnamed_folder(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether the only file of a name is in a folder that the guide neither enters nor names.
+
+    The command starts it in the root of the checkout. An image can have another working directory.
+    """
+    name = launch.program.script.removeprefix("./")
+    files = [each for each in checkout.paths if posixpath.basename(each) == name]
+    folder = posixpath.dirname(files[0]) if len(files) == 1 else ""
+    if not folder or launch.instruction or checkout.root not in launch.folders:
+        return False
+    if any(command.name in ("cd", "pushd", "docker", "podman") for command in context.guide.commands):
+        return False
+    parts = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, folder.split('/')))})(?![\w-]|\.\w)")
+    return not any(parts.search(line) for line in context.guide.lines)
 
 
 def _in_folder_of_like_name(files: list[str], path: str) -> list[str]:

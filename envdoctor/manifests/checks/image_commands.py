@@ -35,6 +35,11 @@ _AFTER_IMAGE_WITH_VALUE = ("--gpus", "--shm-size", "--ipc", "--ulimit")
 _AFTER_IMAGE = re.compile(
     r"--gpus(?:=| )\S*(?:all|device=)|--(?:rm|shm-size|ipc|ulimit|runtime=nvidia)\b|-(?:it|ti)$"
 )
+# Options of `docker run` that the command docker itself does not have.
+_BEFORE_RUN = re.compile(
+    r"--(?:gpus|rm|detach|interactive|tty|name|ipc|shm-size|ulimit|runtime|network|privileged|publish|volume|env|mount)"
+    r"(?:=\S*)?|-(?:[ditpe]|it|ti|itd|dit)"
+)
 _INSTALLER = re.compile(r"repo\.(?:anaconda|continuum)\.(?:com|io)/miniconda/Miniconda3-latest")
 _ACCEPTED = re.compile(
     r"conda tos accept|AUTO_ACCEPT_TOS|\.condarc|nodefaults|default_channels|--remove(?:-key)? channels|ENV CI[= ]"
@@ -52,9 +57,12 @@ _NEW_KEY = re.compile(r"3bf863cc|cuda-keyring")
 def docker_option_is_in_the_wrong_place(context: GuideContext) -> Iterator[Problem]:
     """Docker passes an option after the image to the program, and an option without its value takes the image.
 
-    With `docker run IMAGE --gpus all` the container has no GPU. `docker run -v IMAGE` stops without an image.
+    With `docker run IMAGE --gpus all` the container has no GPU. `docker run -v IMAGE` stops without an image, and
+    `docker --gpus all run IMAGE` with an unknown flag.
     """
     for command in map(unwrap, context.guide.commands):
+        if _has_options_before_run(command):
+            yield _before_run(context, command)
         if command.name not in _DOCKER or command.words[1:2] != ("run",) or len(command.words) < 3:
             continue
         position = _image_position(command)
@@ -70,6 +78,25 @@ def docker_option_is_in_the_wrong_place(context: GuideContext) -> Iterator[Probl
                 f"Write it before the image: docker run {found} {image}.",
                 line=command.line,
             )
+
+
+def _has_options_before_run(command: Command) -> bool:
+    """Whether the first option of docker is one of `docker run`, which follows."""
+    is_docker = command.name in (*_DOCKER, "podman") and len(command.words) > 2
+    return is_docker and bool(_BEFORE_RUN.fullmatch(command.words[1])) and "run" in command.words[2:]
+
+
+def _before_run(context: GuideContext, command: Command) -> Problem:
+    position = command.words.index("run")
+    options = " ".join(command.words[1:position])
+    return Problem(
+        "error",
+        f"`{command}` stops with an unknown flag: {command.words[1].partition('=')[0]} is an option of "
+        f"`{command.name} run`, not of {command.name}",
+        command_evidence(context, command),
+        f"Write it after run: {command.name} run {options}.",
+        line=command.line,
+    )
 
 
 def _image_position(command: Command) -> int | None:

@@ -25,6 +25,10 @@ _PROGRAM = re.compile(r".*\.(?:py|sh)|(?:.*/)?(?:python3?|bash|sh|env)")
 _START = re.compile(
     r"\s*(?:[A-Za-z_]\w*=[^\s'\"]*\s+)*(?:python3?|torchrun|accelerate|deepspeed|srun|bash|sh|pip3?|uv|conda)\s"
 )
+# A variable in front of the rest of a model's name, which has its size: `$Qwen2-VL-7B-Instruct`.
+_MODEL = re.compile(
+    r"\$([A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*)((?:[.-][A-Za-z0-9]+)*-\d+(?:\.\d+)?[BbMm]\b(?:-[\w.]+)*)"
+)
 _CLOSED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")  # in a line: escaped characters and complete quotes
 
 
@@ -92,6 +96,10 @@ def _unclosed_quotes(context: GuideContext) -> Iterator[int]:
     """The lines that start a program and have the only open quote of their block, which no other line can close."""
     for block in filter(is_shell_block, context.guide.blocks):
         lines = strip_prompts(block.lines, console=False)
+        if len(lines) == 1 and _START.match(lines[0][1]) and "<<" not in lines[0][1]:
+            if has_open_quote(lines[0][1]):
+                yield lines[0][0]
+            continue
         code = [(number, without_comment(text)) for number, text in lines if not text.lstrip().startswith("#")]
         rests = [(number, _CLOSED.sub("", text)) for number, text in code]
         found = [(number, rest) for number, rest in rests if re.search("['\"]", rest)]
@@ -100,3 +108,40 @@ def _unclosed_quotes(context: GuideContext) -> Iterator[int]:
             number = found[0][0]
             if _START.match(text[number]) and not any("<<" in each for each in text.values()):
                 yield number
+
+
+def has_open_quote(text: str) -> bool:
+    """Whether a quote of a complete text has no end, as the shell reads it: `"a lion.' --music 'piano'`."""
+    rest = without_comment(text)
+    while found := re.search(r"\\.|['\"]", rest):
+        end = _CLOSED.match(rest, found.start())
+        if end is None:
+            return True
+        rest = rest[end.end() :]
+    return False
+
+
+@rule("RUN235", kind="guide", severity="warning", cause="dependency-pin-violated", url=PARAMETERS)
+def name_of_a_variable_ends_before_a_dash(context: GuideContext) -> Iterator[Problem]:
+    """`$Qwen2-VL-7B` is the variable Qwen2 with a text: a name has no dash. Without a value only the text remains.
+
+    Only for the name of a model with its size, where nothing sets the variable that the shell reads.
+    """
+    for command in context.guide.commands:
+        values = (*command.words, *(value for _, value in command.assignments))
+        for name, text in dict.fromkeys(found for value in values for found in _MODEL.findall(value)):
+            if not _is_set(context, name):
+                yield Problem(
+                    "warning",
+                    f"the shell reads `${name}{text}` as the variable {name}, which no step sets, and the text "
+                    f"{text}: the program gets `{text}`",
+                    command_evidence(context, command),
+                    f"Write the path of {name}{text}, or set a variable whose name has no dash.",
+                    line=command.line,
+                )
+
+
+def _is_set(context: GuideContext, name: str) -> bool:
+    is_sourced = any(command.name in ("source", ".") for command in context.guide.commands)
+    assigned = re.compile(rf"\b{re.escape(name)}=|\b(?:for|read|local|declare)\s[^;|]*\b{re.escape(name)}\b")
+    return is_sourced or any(assigned.search(line) for line in context.guide.lines)

@@ -11,6 +11,7 @@ from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
+from envdoctor.manifests.inputs.records import NothingToAudit
 
 ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
     "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
@@ -100,3 +101,31 @@ def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout:
 @each_case("name", [*PRESENT])
 def test_a_script_that_exists_or_is_made(name: str, checkout: Path) -> None:
     assert not _scripts(checkout, "pip install torch==2.8.0", *PRESENT[name])
+
+
+UNNAMED: dict[str, tuple[tuple[str, ...], bool]] = {  # the lines of a guide, and whether the start is reported
+    "the only start": (("`python main.py --lr 1`",), True),
+    "a block of code": (("```bash", "pip install torch==2.8.0", "python main.py", "```"), True),
+    "with a folder": (("`bash ./main.sh a`",), True),
+    "a directory that is entered": (("```bash", "cd app", "python main.py", "```"), False),
+    "a directory that the text names": (("In the folder app:", "", "`python main.py`"), False),
+    "the path of a file of the directory": (("`python main.py` reads app/settings.yaml",), False),
+    "a container": (("```bash", "docker run -it a/b", "python main.py", "```"), False),
+    "another project": (("`python test.py`",), False),
+}
+
+
+@each_case("name", [*UNNAMED])
+def test_a_program_is_started_outside_of_a_directory_that_the_guide_does_not_name(name: str, checkout: Path) -> None:
+    lines, is_reported = UNNAMED[name]
+    for file in ("app/main.py", "app/main.sh"):
+        (checkout / file).parent.mkdir(exist_ok=True)
+        (checkout / file).write_text("print()\n")
+    text = "\n".join(("# Start", "", *lines, ""))
+    (checkout / "README.md").write_text(text)
+    try:
+        found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {})).result.findings
+    except NothingToAudit:
+        found = ()
+    starts = [each for each in found if each.id == "RUN182"]
+    assert [(each.status, "directory app first" in each.fix) for each in starts] == [("warning", True)] * is_reported

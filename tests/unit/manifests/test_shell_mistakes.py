@@ -75,6 +75,26 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a text of two lines": (("python a.py --text \"b", "c\" --lr 1"), "RUN186", []),
     "a quote in a comment or in quotes": (("python a.py  # 5\" wide", "python a.py '5\"' \\\""), "RUN186", []),
     "a quote in a text of two lines": (("python a.py --text 'b\"", "c'"), "RUN186", []),
+    "a quote of another kind at the end": (("python a.py --text \"b.' --music 'c d' --out 'e'",), "RUN186", [3]),
+    "an apostrophe": (("python a.py --text what's",), "RUN186", [3]),
+    "quotes in quotes": (("python a.py --text \"it's\" --out 'b \"c' --c d\\'",), "RUN186", []),
+    "options before docker run": (("docker --gpus all run -d <image>", "docker -it run a/b:1"), "RUN104", [3, 4]),
+    "an option with a value before docker run": (("sudo docker --ipc=host run --gpus all a/b:1",), "RUN104", [3]),
+    "options of docker": (
+        ("docker --context b run a/c:1", "docker -H tcp://a:1 run c", "docker compose run a --rm"), "RUN104", [],
+    ),
+    "options below docker run": (("docker --gpus all run <image>", "  --a=<b>", "  --c"), "RUN177", [3]),
+    "options below docker run -it": (("docker run -it --rm a/b:1", "  --model c"), "RUN177", [3]),
+    "another command below docker run": (("docker run -it a/b:1", "python a.py --c"), "RUN177", []),
+    "a model as a variable": (("export CKPT=$Qwen2-VL-7B-Instruct", "python a.py --m $Llama-3-8B"), "RUN235", [3, 4]),
+    "a model as a variable in quotes": (
+        ('python a.py --model "$Qwen2.5-7B"', "python a.py --base $DeepSeek-R1-7B"), "RUN235", [3, 4],
+    ),
+    "a model after a variable": (
+        ("Base=/a", "python a.py --m $Base-7B", "python b.py $NAME-7B $DIR/Qwen2-7B ${Model}-7B"), "RUN235", [],
+    ),
+    "a variable of a loop or of a file": (("for Name in a b; do", "python a.py $Name-7B", "done"), "RUN235", []),
+    "a variable of another file": (("source env.sh", "python a.py $Name-7B"), "RUN235", []),
     "a path with a blank": (("python a.py --model-path 'My Models/a b' --c",), "RUN186", []),
     "pip install -y": (("pip install -y torch==2.6.0", "python -m pip install a --yes"), "RUN179", [3, 4]),
     "uv pip install -y": (("uv pip install -y torch==2.6.0",), "RUN179", [3]),
@@ -107,3 +127,24 @@ def test_a_comment_in_a_dockerfile_is_removed() -> None:
     text = "FROM ubuntu:22.04\nRUN pip install a \\\n# old\n  torch==2.6.0\n"
     audited = audit_text(text, "Dockerfile", None, NoSolver())
     assert [each for each in audited.result.findings if each.id == "RUN081"] == []
+
+
+INLINE: dict[str, tuple[str, list[str]]] = {  # a paragraph, and the findings on it
+    "a quote without an end": ("`python a.py --text \"b.' --out 'c'`", ["RUN186"]),
+    "complete quotes": ("`python a.py --text \"b's\" --out 'c'`", []),
+    "a mention": ('Start `python a.py --text "b`', []),
+    "no file": ('`python -c "import a`', []),
+}
+
+
+@each_case("name", [*INLINE])
+def test_a_paragraph_that_is_a_command(name: str) -> None:
+    paragraph, expected = INLINE[name]
+    text = sh("pip install torch==2.8.0") + f"\n{paragraph}\n"
+    found = audit_guide(text, name="SETUP.md").findings
+    assert [each.id for each in found if each.id in ("RUN177", "RUN186")] == expected
+
+
+def test_a_guide_without_packages_has_mistakes_in_shell_code() -> None:
+    audited = audit_text(sh("docker --gpus all run a/b:1", "  --lr=1"), "README.md", None, NoSolver()).result
+    assert [each.id for each in audited.findings] == ["RUN104", "RUN177"]
