@@ -54,7 +54,8 @@ OF_A_RUN = re.compile(
     r"|\b[Ff]ail(?:s|ed|ure|ing)?\b|\b[Aa]ssert|\b(?:got|found|detected|current(?:ly)?|have|has|but|however|cannot|unable"
     r"|[Cc]rash\w*|[Uu]nsupported|[Dd]isabl\w+|[Ff]alling|[Ss]kipp\w+|must)\b"
     r"|(?<!\bare )\b[Nn]ot (?:yet )?\w+ed\b|n't\b|\?(?:\s|$)"
-    r"|(?i:\b(?:your|my|i|we|this|is too (?:old|new))\b)|\bcuda:\d|^\s*(?:\$ |File \")",
+    r"|(?i:\b(?:your|my|i|we|this|is too (?:old|new))\b)|\bcuda:\d|^\s*(?:\$ |File \")"
+    r"|^[\w.-]{2,40}==\d[\w.+]*$",  # an installed release, as a report lists it
     re.MULTILINE,
 )
 NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")

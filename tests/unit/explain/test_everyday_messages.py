@@ -192,3 +192,16 @@ def test_a_command_for_the_platform_works_in_every_shell() -> None:
     assert [remedy.commands for remedy in first.remedies] == [
         ('python -c "import platform; print(platform.python_version(), platform.platform())"',)
     ]
+
+
+def test_a_misspelt_sub_command_resembles_no_other_program() -> None:
+    text = (
+        "usage: lmdeploy [-h] [-v] {lite,serve,list,check_env,chat} ...\n"
+        "lmdeploy: error: argument command: invalid choice: 'check_en' (choose from 'lite', 'serve', 'check_env')\n"
+    )
+    assert not causes_of(text)
+
+
+def test_a_build_without_nvcc_and_hipcc() -> None:
+    found = causes_of("CMake Error at CMakeLists.txt:45 (message):\n  Neither CUDA nor HIP found")
+    assert [each.cause for each in found] == ["cuda-home-missing"]
