@@ -180,8 +180,29 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
     section.set_fact("stack.torch.version", requested.get("torch"), "from an install command")
     _record_wheels(section, lines)
     _record_torch_build(section, builds, requested.get("torch", ""))
+    _record_torch_of_conda(section, lines)
     _forget_missing_torch(section, lines)
     return section if section.facts or section.distributions else None
+
+
+CONDA_COMMAND = re.compile(r"(?<![\w/.-])(?:micro)?(?:conda|mamba) install\b([^|&;`#\n]{0,400})")
+CONDA_TORCH = re.compile(r"(?:^|\s)(?:\w+::)?(?:pytorch|torch)(?:==?(\d\.\d{1,2}(?:\.\d{1,2})?))?(?=\s|$)")
+CONDA_CUDA = re.compile(r"(?:^|\s)(?:pytorch-cuda|cudatoolkit)==?(\d{1,2}\.\d)(?:\.\d{1,3})?(?=\s|$)")
+
+
+def _record_torch_of_conda(section: Section, lines: list[Line]) -> None:
+    """The build that the only `conda install pytorch==2.4.0 pytorch-cuda=12.1` installs, if no other is named."""
+    commands = {match[1].strip() for line in lines for match in CONDA_COMMAND.finditer(line.text)}
+    found = [
+        (torch, cuda)
+        for text in commands
+        if (torch := CONDA_TORCH.search(text)) and (cuda := CONDA_CUDA.search(text))
+    ]
+    if len(found) != 1 or any("+cu" in line.text or "+cpu" in line.text for line in lines):
+        return
+    torch, cuda = found[0]
+    section.set_fact("stack.torch.version", torch[1] or "", "from a conda command")
+    section.set_fact("stack.torch.cuda", cuda[1], "from a conda command")
 
 
 def _forget_missing_torch(section: Section, lines: list[Line]) -> None:

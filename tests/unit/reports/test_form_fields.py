@@ -116,3 +116,28 @@ def test_colossalai_compares_the_toolkit_with_torch(key: str, nvcc: str, cuda: s
 @each_case("nvcc", ["12.1", "12.4", "N/A"])
 def test_a_fitting_toolkit_of_colossalai_is_not_reported(nvcc: str) -> None:
     assert rules_of(COLOSSALAI.format(key="System CUDA version", nvcc=nvcc, cuda="12.1")) == set()
+
+
+@each_case(
+    "command",
+    [
+        "conda install pytorch==2.4.0 torchvision==0.19.0 pytorch-cuda=12.1 -c pytorch -c nvidia",
+        "conda install pytorch torchvision pytorch-cuda=12.1 -c pytorch -c nvidia",
+        "(env) $ mamba install pytorch=1.12.1 cudatoolkit=11.3 -c pytorch",
+    ],
+)
+def test_a_conda_command_names_the_build_of_torch(command: str) -> None:
+    assert "TORCH001" in rules_of(f"GPU: RTX 5090\nPython: 3.11\nI ran:\n{command}\n")
+    assert "TORCH001" not in rules_of(f"GPU: RTX 3090\nPython: 3.11\nI ran:\n{command}\n")
+
+
+@each_case(
+    "text",
+    [
+        "torch: 2.8.0+cu128\nThe README has `conda install pytorch==2.4.0 pytorch-cuda=12.1 -c pytorch`",
+        "conda install numpy cudatoolkit=11.3",
+        "conda install pytorch pytorch-cuda=12.1\nconda install pytorch=2.5.1 pytorch-cuda=12.4",
+    ],
+)
+def test_other_conda_commands_name_no_build(text: str) -> None:
+    assert "TORCH001" not in rules_of(f"GPU: RTX 5090\nPython: 3.11\n{text}\n")
