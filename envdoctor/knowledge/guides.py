@@ -70,6 +70,17 @@ class PackageUse(TableRow, frozen=True, kw_only=True):
     is_common_dependency: bool = False  # many packages require it: only a solution shows that none does
 
 
+class RemovedOption(TableRow, frozen=True, kw_only=True):
+    """An option that the program of a package had, up to a release."""
+
+    package: str
+    program: str
+    option: str
+    last: str  # release that has it
+    first: str  # release that does not
+    instead: str  # in words
+
+
 class CompanionBuild(TableRow, frozen=True, kw_only=True):
     """The CUDA version of a package on PyPI that its import compares with that of torch."""
 
@@ -89,6 +100,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     module: tuple[ModulePresence, ...]
     use: tuple[PackageUse, ...]
     companion_build: tuple[CompanionBuild, ...]
+    removed_option: tuple[RemovedOption, ...]
 
 
 def guide_tables() -> GuideTables:

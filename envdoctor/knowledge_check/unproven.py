@@ -120,6 +120,9 @@ UNPROVEN = {
     "guides module": Unproven(
         _PROJECTS, "A wheel within the range of `present` lacks the module, or one outside of it contains the module."
     ),
+    "guides removed_option": Unproven(
+        _PROJECTS, "The program in the wheel of `first` accepts the option, or that of `last` does not."
+    ),
     "guides switch": Unproven(
         _PROJECTS, "The sources of a release of torch read the variable."
     ),

@@ -1,4 +1,4 @@
-"""Checks on commands that stop at once: an option that pip lacks, an address without a program."""
+"""Checks on commands that stop at once: an option that a program lacks, an address without a program."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
+from envdoctor.knowledge.guides import RemovedOption, guide_tables
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, install_step, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.own_names import repository_name
+from envdoctor.manifests.shell_records import Command
 from envdoctor.rules.registry import Problem, rule
 
 PIP_INSTALL = "https://pip.pypa.io/en/stable/cli/pip_install/"
+ARGPARSE = "https://docs.python.org/3/library/argparse.html#exiting-methods"
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
 _PIP_INSTALL = re.compile(r"(?:uv pip|pip3?|python3? -m pip) install ")
 _REPOSITORY = re.compile(r"https?://(?:www\.)?(?:github|gitlab)\.com/[\w.-]+/[\w.-]+?(?:\.git)?/?")
@@ -51,3 +55,41 @@ def address_of_a_repository_is_no_command(context: GuideContext) -> Iterator[Pro
                 f"Use git clone {command.words[0]}.",
                 line=command.line,
             )
+
+
+@rule("RUN236", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=ARGPARSE)
+def program_no_longer_has_the_option(context: GuideContext) -> Iterator[Problem]:
+    """A release removed an option of a program: `gdown --id` stops with `unrecognized arguments` from gdown 6.0.0 on.
+
+    A warning if the release is not known because a step installs the package without a version.
+    """
+    for command in map(unwrap, context.guide.commands):
+        for row in guide_tables().removed_option:
+            if command.name != row.program or row.option not in command.words[1:]:
+                continue
+            version = context.version(row.package)
+            if satisfies(version, f">={row.first}") if version else _installs_newest(context, row.package):
+                yield _removed_option(context, command, row, version)
+
+
+def _installs_newest(context: GuideContext, package: str) -> bool:
+    """Whether steps install a package, and none limits its release."""
+    requirements = [
+        each for step in context.trace.installs for each in step.action.requirements if each.name == package
+    ]
+    return bool(requirements) and not any(each.specifier or each.url for each in requirements)
+
+
+def _removed_option(context: GuideContext, command: Command, row: RemovedOption, version: str) -> Problem:
+    release = f"{row.package} {version}" if version else f"the newest {row.package}"
+    return Problem(
+        "error" if version else "warning",
+        f"`{command}` stops: {release} has no option {row.option}, which {row.package} {row.first} removed",
+        (
+            *command_evidence(context, command),
+            table_evidence(f"{row.program} {row.option}", f"up to {row.package} {row.last}", row.source, row.date),
+        ),
+        f"Use {row.instead}, or {row.package}<{row.first}.",
+        install_step(f"{row.package}<{row.first}"),
+        line=command.line,
+    )

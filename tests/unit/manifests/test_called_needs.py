@@ -75,6 +75,21 @@ def test_a_call_needs_a_package(name: str, checkout: Path) -> None:
     assert message in found.message
 
 
+DATASET = "import torchaudio\nclass Own(torchaudio.datasets.LJSPEECH):\n    pass\nOwn('a')\n"
+
+
+def test_a_dataset_of_torchaudio_needs_a_decoder(checkout: Path) -> None:
+    def needed(program: str, release: str) -> list[str]:
+        install = f"pip install torchaudio=={release}"
+        found = _audit(checkout, {"train.py": program}, install, "python train.py", torchaudio=release)
+        return [each.message for each in found]
+
+    assert ["needs torchcodec" in each for each in needed(DATASET, "2.9.0")] == [True]
+    assert not needed(DATASET, "2.8.0")
+    assert not needed(DATASET.replace("LJSPEECH", "CMUDict"), "2.9.0")
+    assert not needed(f"import torchcodec\n{DATASET}", "2.9.0")
+
+
 SOUND: dict[str, dict[str, str]] = {
     "no device map": {"train.py": MODEL.replace("'auto'", "None")},
     "a condition": {"train.py": f"from transformers import AutoModel\nimport sys\nif sys.argv:\n    {LOAD}"},

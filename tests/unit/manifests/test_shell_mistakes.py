@@ -101,6 +101,14 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "-y of other programs": (
         ("pip uninstall -y a", "conda install -y pip", "apt-get install -y b && pip install c"), "RUN179", [],
     ),
+    "an option that a release removed": (
+        ("pip install gdown", "gdown --id 1a -O b", "sudo gdown --fuzzy c"), "RUN236", [4, 5],
+    ),
+    "an option of the release that has it": (
+        ("pip install 'gdown<6'", "gdown --id 1a", "gdown --fuzzy c"), "RUN236", [],
+    ),
+    "an option of an unknown release": (("gdown --id 1a", "pip install torch==2.6.0"), "RUN236", []),
+    "an option that stays": (("pip install gdown", "gdown 1a -O --id.zip", "gdown --folder b"), "RUN236", []),
     "an address before cd": (("https://github.com/a/Model.git", "cd Model", "pip install -e ."), "RUN180", [3]),
     "a link": (("https://github.com/a/Model", "pip install torch==2.6.0"), "RUN180", []),
     "a clone": (("git clone https://github.com/a/Model.git", "cd Model"), "RUN180", []),
