@@ -74,6 +74,7 @@ class SelectEnvironment(NamedTuple):
     new: bool = True
     seeded: bool = False  # contains pip and setuptools
     clone: str = ""  # the environment that it copies
+    pip: str = ""  # the release that it names
 
 
 class UseImage(NamedTuple):

@@ -20,7 +20,7 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_wrappers import container_of, inner_script, unwrap
-from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.conda_environment import parse_environment_yml, stated_pip
 from envdoctor.manifests.environment_commands import pyenv, python_version, source, virtualenv
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.options import Options, parse_options
@@ -261,9 +261,10 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
             name = name or file.name
         pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
         python = python_version(next(pythons, ""))
+        pip = stated_pip(requirements)
         if verb == "create" or python:
             is_new, clone = verb == "create", options.last("--clone")
-            yield SelectEnvironment(line, text, "conda", name, python, new=is_new, seeded=True, clone=clone)
+            yield SelectEnvironment(line, text, "conda", name, python, new=is_new, seeded=True, clone=clone, pip=pip)
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         rows = files.lines(path, line) if path and not requirements else ()
         built = tuple(InstallRequirement("", text=row, line=line) for _, row in rows if row.endswith("=pypi_0"))

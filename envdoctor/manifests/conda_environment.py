@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from envdoctor.manifests.markdown import Line
@@ -50,6 +51,12 @@ def parse_environment_yml(lines: tuple[Line, ...]) -> CondaEnvironmentFile:
         elif section == "dependencies":
             _add_dependency(file, number, value, in_pip=0 <= pip_indent < indent)
     return file
+
+
+def stated_pip(requirements: Iterable[InstallRequirement]) -> str:
+    """The release of pip that requirements of conda name: `pip=23.3.1`; empty without one."""
+    specifiers = (each.specifier for each in requirements if each.name == "pip" and each.specifier.startswith("=="))
+    return next(specifiers, "").lstrip("=").removesuffix(".*")
 
 
 def _add_dependency(file: CondaEnvironmentFile, number: int, value: str, *, in_pip: bool) -> None:

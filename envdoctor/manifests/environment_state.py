@@ -37,6 +37,7 @@ class EnvironmentState(NamedTuple):
     python: str = ""
     python_line: int = 0
     seeded: bool = True  # contains pip and setuptools
+    pip: str = ""  # the release of pip that the environment starts with, if it is stated
     image: str = ""
     image_line: int = 0
     in_dockerfile: bool = False  # an image build has no access to the driver

@@ -42,6 +42,7 @@ class Guide(NamedTuple):
     python: str = ""  # for environments for which no command names one, as the user or the project states it
     python_origin: str = ""  # the file and line of `python`, or --python
     permitted_python: str = ""  # `requires-python`, a specifier
+    pip: str = ""  # the release in the environment file that states `python`
     launches: tuple[Launch, ...] = ()  # of programs of the checkout
     syncs: tuple[Command, ...] = ()  # `uv sync` in the directory of the project
     checkout: Checkout | None = None  # that contains the guide

@@ -95,7 +95,8 @@ class GuideInterpreter:
         self.platform = {"arm64": "aarch64"}.get(architecture or "", architecture or stated.architecture)
         self.driver = (machine.driver.version.value if machine else "") or stated.driver
         glibc = (machine.system.glibc.value if machine else "") or ""
-        self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc, python=guide.python)}
+        first = EnvironmentState(glibc=glibc, python=guide.python, pip=guide.pip)
+        self.states: dict[str, EnvironmentState] = {"": first}
         self.current = ""  # key of the active environment
         self.outside_image = ""  # key of the environment to return to at the end of a Dockerfile or of a container
         self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
@@ -220,6 +221,7 @@ class GuideInterpreter:
                 python=python,
                 python_line=python_line,
                 seeded=action.seeded,
+                pip=action.pip,
                 image=base.image,
                 image_line=base.image_line,
                 in_dockerfile=base.in_dockerfile,

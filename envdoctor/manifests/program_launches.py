@@ -16,6 +16,7 @@ _LAUNCHERS = frozenset({
     "torchrun", "accelerate", "deepspeed", "streamlit", "gradio", "chainlit", "fabric", "lightning", "composer", "uv",
     "colossalai", "bentoml", "ray", "horovodrun", "mpiexec", "kernprof", "debugpy", "nsys", "ncu", "xvfb-run",
 })  # fmt: skip
+_OF_ARGPARSE = frozenset({"torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
 )
@@ -94,9 +95,20 @@ def _of_launcher(words: tuple[str, ...], launcher: str) -> Program | None:
     """The program of a launcher: the first script, or the module of `-m`, among its arguments."""
     for index, word in enumerate(words):
         if word in ("-m", "--module") and index + 1 < len(words) and _MODULE.fullmatch(words[index + 1]):
-            return Program(module=words[index + 1], launcher=launcher, arguments=words[index + 2 :])
+            return Program(
+                module=words[index + 1], launcher=launcher, arguments=_passed(words[index + 2 :], launcher)
+            )
         if _PYTHON.fullmatch(word):
             return _of_python(words[index + 1 :])
         if _SCRIPT.fullmatch(word):
-            return Program(script=word, launcher=launcher, arguments=words[index + 1 :])
+            return Program(script=word, launcher=launcher, arguments=_passed(words[index + 1 :], launcher))
     return None
+
+
+def _passed(words: tuple[str, ...], launcher: str) -> tuple[str, ...]:
+    """The arguments that a launcher passes on.
+
+    argparse removes a `--` directly after the program, where its rest is argparse.REMAINDER: run with Python 3.11.
+    """
+    is_removed = words[:1] == ("--",) and (launcher in _OF_ARGPARSE or _LAUNCHER_MODULES.fullmatch(launcher))
+    return words[1:] if is_removed else words

@@ -11,6 +11,7 @@ from envdoctor.manifests.markdown import Line
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_REPLACED_PLACEHOLDER = re.compile("\ue001[A-Za-z][^\ue001\ue002]*\ue002")
 BOUND_CHARACTERS = str.maketrans("<> ", "\ue001\ue002\ue003")  # what the grammar shall not read as a redirection
 _ORIGINAL_CHARACTERS = str.maketrans("\ue001\ue002\ue003", "<> ")
 
@@ -81,8 +82,11 @@ def original_text(text: str) -> str:
 
 
 def has_replaced_bound(text: str) -> bool:
-    """Whether a word contains a `<` or `>` that the shell reads as a redirection."""
-    return "\ue001" in text or "\ue002" in text
+    """Whether a word contains a `<` or `>` that the shell reads as a redirection.
+
+    A reader replaces a placeholder, `<repo>/requirements.txt`, before the shell reads it.
+    """
+    return bool(re.search("[\ue001\ue002]", _REPLACED_PLACEHOLDER.sub("", text)))
 
 
 def is_known(text: str) -> bool:

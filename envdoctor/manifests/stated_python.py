@@ -18,7 +18,7 @@ from envdoctor.core.files import decode_text, read_file
 from envdoctor.knowledge.notebook_services import notebook_services
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
-from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.conda_environment import parse_environment_yml, stated_pip
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.files import Files, project_folder
@@ -59,6 +59,7 @@ class StatedTarget(NamedTuple):
     version: str = ""
     origin: str = ""  # "README.md, line 12"
     permitted: str = ""  # a specifier
+    pip: str = ""  # the release in the environment file that states the Python
     gpu: str = ""
     gpu_file: str = ""
     gpu_line: int = 0
@@ -72,6 +73,7 @@ class StatedTarget(NamedTuple):
         return guide._replace(
             python=self.version,
             python_origin=self.origin,
+            pip=self.pip,
             permitted_python=guide.permitted_python or self.permitted,
             stated_machine=machine,
             cuda=self.cuda.version,
@@ -119,7 +121,7 @@ def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -
     project = StatedTarget(permitted=permitted)
     for version, origin in _stated(path, folder, own):
         if permits(permitted, version):
-            return project._replace(version=version, origin=origin)
+            return project._replace(version=version, origin=origin, pip=_pip_of(folder, origin))
     return project
 
 
@@ -177,6 +179,13 @@ def _python_of_conda_file(path: Path) -> tuple[str, str] | None:
         if package.name == "python" and (version := exact_python(package.specifier)):
             return version, f"{path.name}, line {package.line}"
     return None
+
+
+def _pip_of(folder: Path, origin: str) -> str:
+    """The release of pip in the environment file that states the Python; empty for other places."""
+    name = origin.partition(",")[0]
+    is_conda_file = name in _CONDA_FILES or _CONDA_FILE.fullmatch(name)
+    return stated_pip(parse_environment_yml(_numbered(_text(folder / name))).packages) if is_conda_file else ""
 
 
 def _files_of(folder: Path) -> list[Path]:

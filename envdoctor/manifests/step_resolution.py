@@ -65,7 +65,9 @@ def resolve_step(
         alone = solver(_problem(action, before._replace(packages={}), target, known))
         conflicts = (alone.conflict, *alone.further_conflicts) if alone else ("",)
         return known._replace(state="conflict", conflict=conflicts[0], further_conflicts=conflicts[1:])
-    solution = solver(_problem(action, before, target, known))
+    apart = _triton_of_conda_torch(action, before)
+    solved_action = action._replace(requirements=tuple(each for each in action.requirements if each not in apart))
+    solution = solver(_problem(solved_action, before, target, known))
     if solution is None:
         return known if _are_limits_known(action, before) else known._replace(state="unresolved")
     if solution.conflict:
@@ -74,8 +76,21 @@ def resolve_step(
         )
     is_open = has_other_index(action) and not all(each.pin or each.url for each in action.requirements)
     state: ResolutionState = "partial" if _has_unknown_requirements(action) or is_open else "solved"
-    return Resolution(dict(_packages(action, before.packages, solution)), (), state, built=solution.built,
+    packages = dict(_packages(action, before.packages, solution))
+    packages |= {each.name: known.packages[each.name] for each in apart if each.name in known.packages}
+    return Resolution(packages, (), state, built=solution.built,
                       absent_extras=solution.absent_extras, refused=solution.refused)  # fmt: skip
+
+
+def _triton_of_conda_torch(action: Install, before: EnvironmentState) -> tuple[InstallRequirement, ...]:
+    """The triton that pip installs next to the torch of conda, whose metadata names no triton.
+
+    The wheel of the same release on PyPI pins triton: a solver that reads it would replace torch.
+    """
+    torch = before.packages.get("torch")
+    if torch is None or torch.origin != "conda" or any(each.name == "torch" for each in action.requirements):
+        return ()
+    return tuple(each for each in action.requirements if each.name == "triton" and each.pin)
 
 
 def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, known: Resolution) -> StepProblem:

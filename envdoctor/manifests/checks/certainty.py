@@ -128,8 +128,8 @@ def builds_in_isolation(install: InstallStep) -> bool | None:
     if action.tool == "uv" or action.command in WITHOUT_COMMAND:
         return True if action.tool == "uv" else None
     pip = before.packages.get("pip")
-    if pip and pip.version:
-        return satisfies(pip.version, f">={_ISOLATING_PIP}")
+    if version := pip.version if pip else before.pip:
+        return satisfies(version, f">={_ISOLATING_PIP}")
     if before.python and satisfies(before.python, f"<={_LAST_OLD_PYTHON}.99"):
         return False
     if before.tool == "image":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
@@ -30,3 +33,50 @@ def test_conda_selects_a_cpu_build(name: str) -> None:
     text = sh("conda create -n x python=3.10 -y", "conda activate x", step)
     result = audit_text(text, "SETUP.md", None, NoSolver()).result
     assert [each.line for each in result.findings if each.id == "RUN189"] == ([5] if is_reported else [])
+
+
+@each_case(
+    ("torch", "pins", "names"),
+    [
+        ("conda install pytorch=2.4.1 pytorch-cuda=12.1 -c pytorch -c nvidia", "trl triton==2.3.1", {"trl"}),
+        ("pip install torch==2.4.1", "trl triton==2.3.1", {"trl", "triton"}),
+        ("conda install pytorch=2.4.1 -c pytorch", "torch==2.3.1 triton==2.3.1", {"torch", "triton"}),
+        ("conda install pytorch=2.4.1 -c pytorch", "trl 'triton>=2'", {"trl", "triton"}),
+    ],
+)
+def test_a_pinned_triton_does_not_replace_the_torch_of_conda(torch: str, pins: str, names: set[str]) -> None:
+    solver = FixedSolver(FixedIndex(), {"trl": "0.9.6", "torch": "2.4.1", "triton": "2.3.1"})
+    findings(sh("conda create -n x python=3.8", "conda activate x", torch, f"pip install {pins}"), solver)
+    assert {each.name for each in solver.problems[-1].requirements} == names
+
+
+PYTORCH3D = "pip install git+https://github.com/facebookresearch/pytorch3d.git"
+FILE = "dependencies:\n  - python=3.10\n  - pip={}\n  - pytorch=2.0.1\n"
+
+
+@each_case(
+    ("create", "expected"),
+    [
+        ("conda create -n x python=3.10 pip=23.3.1", []),
+        ("conda create -n x python=3.10 pip=23.3.1=py310_0", []),
+        ("conda create -n x python=3.8", []),
+        ("conda create -n x python=3.10 pip=25.3", ["RUN040"]),
+        ("conda create -n x python=3.10 pip", ["RUN040"]),
+        ("conda create -n x python=3.10", ["RUN040"]),
+    ],
+)
+def test_an_old_pip_of_conda_builds_without_isolation(create: str, expected: list[str]) -> None:
+    steps = (create, "conda activate x", "conda install pytorch=2.0.1 -c pytorch", PYTORCH3D)
+    result = audit_text(sh(*steps), "SETUP.md", None, NoSolver()).result
+    assert [each.id for each in result.findings if each.id == "RUN040"] == expected
+
+
+@each_case(("name", "pip", "expected"), [
+    ("environment.yml", "23.1=py310_0", []), ("env-gpu.yaml", "24.3.1", []), ("environment.yml", "26.3", ["RUN040"]),
+])  # fmt: skip
+def test_the_pip_of_an_environment_file(tmp_path: Path, name: str, pip: str, expected: list[str]) -> None:
+    (tmp_path / name).write_text(FILE.format(pip), encoding="utf-8")
+    guide = sh(f"conda env create -f {name}", "conda activate x", PYTORCH3D)
+    for path, text in (("README.md", guide), ("install.sh", f"pip install trl==0.23.1\n{PYTORCH3D}")):
+        result = audit_text(text, str(tmp_path / path), None, NoSolver()).result
+        assert [each.id for each in result.findings if each.id == "RUN040"] == expected, path

@@ -122,3 +122,19 @@ def test_a_clone_may_be_built_for_another_torch() -> None:
 def test_a_command_that_is_an_item_of_a_list_is_a_step() -> None:
     text = "# A100\n\n- Install it\n  - `pip install trl>=0.23`\n- Read about `pip install peft>=0.10` first\n"
     assert [(each.line, each.status) for each in findings(text, "RUN023")] == [(4, "warning")]
+
+
+@each_case(
+    ("arguments", "expected"),
+    [
+        ("-r <repo_root>/requirements.txt", []),
+        ("-e <path to the clone>", []),
+        ("<your-wheel>.whl", []),
+        ("torch==<version>", []),
+        ("trl>=0.23 -r <repo>/requirements.txt", ["trl>=0.23 is not quoted"]),
+        ("'<name>' peft<0.18", ["peft<0.18 is not quoted"]),
+    ],
+)
+def test_a_placeholder_is_no_redirection(arguments: str, expected: list[str]) -> None:
+    found = findings(sh(f"pip install {arguments}"), "RUN023")
+    assert [each.message.partition(":")[0] for each in found] == expected

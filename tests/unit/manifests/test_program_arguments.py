@@ -116,6 +116,9 @@ CLOSED_PROGRAMS = {
 }  # fmt: skip
 
 
+OUT = "parser.add_argument('--out', required=True)\n"
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
@@ -137,6 +140,24 @@ def test_an_argument_is_refused(checkout: Path, arguments: str) -> None:
     found = _audit(checkout, {"train.py": PARSER + PARSES}, f"torchrun train.py {arguments}")
     assert [each.line for each in found] == [4]
     assert REFUSED[arguments] in found[0].message
+
+
+@each_case(
+    ("launcher", "is_removed"),
+    [
+        ("torchrun --nproc_per_node 4", True),
+        ("accelerate launch", True),
+        ("deepspeed --num_gpus 2", True),
+        ("python -m torch.distributed.run", True),
+        ("python", False),
+    ],
+)
+def test_a_launcher_removes_two_hyphens_before_the_arguments(checkout: Path, launcher: str, is_removed: bool) -> None:
+    files = {"train.py": "import argparse\nparser = argparse.ArgumentParser()\n" + OUT + PARSES}
+    (checkout / "run.sh").write_text(f"A='--out o'\n{launcher} train.py -- $A\n")
+    assert bool(_audit(checkout, files, "bash run.sh")) is not is_removed
+    found = _audit(checkout, files, f"{launcher} train.py -- --out o --epoks 3")
+    assert any("--epoks" in each.message for each in found) is is_removed
 
 
 @each_case("arguments", list(ACCEPTED))
