@@ -7,11 +7,14 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.gpus import compute_capability
-from envdoctor.manifests.markdown import Block
+from envdoctor.manifests.markdown import Block, Line
 
 _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
+_COMMENTED_COMMAND = re.compile(
+    r"\s*#+\s*(?:[A-Z_]+=\S+\s+|sudo\s+)*(?:pip3?|uv|conda|mamba|git|python3?|apt(?:-get)?|wget|cmake|make)\s+[\w./-]"
+)
 _MAX_LINE = 2000
 _MAX_CELLS = 3  # of a row on one program: a name, its version and a remark
 _MAX_BEFORE = 40  # characters before a Python that tell whether it is one of several
@@ -70,10 +73,12 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
     """The machine of a guide, from its title, tables, code and text."""
     lines = tuple(line[:_MAX_LINE] for line in lines)  # a notebook has images in one line
     code_lines = {number for block in blocks for number, _ in block.lines}
-    code = "\n".join(block.text for block in blocks)
-    head = "\n".join(line for line in lines if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]
+    left_out = {number for block in blocks for number in _commented_out(block)}
+    code = "\n".join(line for block in blocks for number, line in block.lines if number not in left_out)
+    used = tuple(line for number, line in enumerate(lines, 1) if number not in left_out)
+    head = "\n".join(line for line in used if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]
     architecture = "x86_64"
-    for text in (head, code, "\n".join(lines)):  # title and tables first: the wheels of a guide may be wrong
+    for text in (head, code, "\n".join(used)):  # title and tables first: the wheels of a guide may be wrong
         linux = "\n".join(line for line in text.split("\n") if not _MAC.search(line))
         arm, x86 = len(_ARM.findall(linux)), len(_X86.findall(linux))
         if arm != x86:
@@ -81,6 +86,23 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
             break
     driver, gpu = _parse_driver(lines, blocks, code_lines), _parse_gpu(lines, code_lines)
     return StatedMachine(architecture, *driver, *gpu, *_parse_python(lines))
+
+
+def _commented_out(block: Block) -> Iterator[int]:
+    """The comments with commands of another way: `# for GH200` and `# pip install .` below it.
+
+    Those at the start of a file describe all of it.
+    """
+    run: list[Line] = []
+    is_start = True
+    for number, text in (*block.lines, (0, "")):
+        if text.lstrip().startswith("#"):
+            run.append((number, text))
+            continue
+        if not is_start and any(_COMMENTED_COMMAND.match(each) for _, each in run):
+            yield from (each for each, _ in run)
+        is_start = is_start and not text.strip()
+        run = []
 
 
 def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
