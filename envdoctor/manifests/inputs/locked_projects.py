@@ -1,0 +1,84 @@
+"""Findings on a project as far as its lock decides about them: the releases in it, and a lock without a solution."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from envdoctor.core.files import decode_text, read_file
+from envdoctor.core.records import Finding
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.steps_of_locks import step_of_lock
+
+_SYNCS = (("uv", "sync"), ("poetry", "install"), ("pdm", "sync"))
+_READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
+# Of the project itself, which then has no lock: `pip install -e .[gpu]`.
+_PIP = re.compile(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
+_ADD = re.compile(r"(?:uv|poetry|pdm) add\s")
+_MAX_BYTES = 1 << 20
+
+
+def with_locked_releases(findings: tuple[Finding, ...], folder: Path) -> tuple[Finding, ...]:
+    """The findings on releases that are installed today; a note if the lock of the project has another one.
+
+    The audit of the lock judges what the lock has. With pip, which reads no lock, the finding is as before.
+    """
+    named = {each.id for each in findings if each.status in ("error", "warning")}
+    pins = _locked(folder) if "RUN003" in named and not _is_installed_with_pip(folder) else {}
+    return tuple(_with_pin(each, pins) if each.id == "RUN003" else each for each in findings)
+
+
+def without_unsolvable_additions(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings without `uv add`, which solves all of the project, where a Python that it permits has no solution.
+
+    RUN196 is about such a Python.
+    """
+    if not any(each.id == "RUN196" and each.status in ("error", "warning") for each in findings):
+        return findings
+    return tuple(_without_addition(each) for each in findings)
+
+
+def _without_addition(finding: Finding) -> Finding:
+    kept = tuple(each for each in finding.remedies if not any(_ADD.match(command) for command in each.commands))
+    if kept == finding.remedies:
+        return finding
+    return replace(finding, remedies=kept, fix=f"{finding.fix} Correct RUN196 first: the project has no solution.")
+
+
+def _with_pin(finding: Finding, pins: dict[str, tuple[str, str]]) -> Finding:
+    name = next((each.fact for each in finding.evidence), "")
+    lock, version = pins.get(name, ("", ""))
+    is_installed_today = any(each.value.startswith(f"{name} {version} ") for each in finding.evidence)
+    if not version or is_installed_today or finding.status not in ("error", "warning"):
+        return finding
+    return replace(
+        finding,
+        status="info",
+        message=f"without {lock}, which has {name} {version}: {finding.message}",
+        fix=f"Keep {lock}. Before an upgrade of the lock: {finding.fix}",
+        remedies=(),
+    )
+
+
+def _locked(folder: Path) -> dict[str, tuple[str, str]]:
+    """The lock and the release of each package in it."""
+    files = Files(folder)
+    for words in _SYNCS:
+        step = step_of_lock(words, 1, files)
+        if step and step.file.endswith(".lock"):
+            pinned = (each for each in step.install.requirements if each.pin)
+            return {each.name: (step.file, each.pin) for each in pinned}
+    return {}
+
+
+def _is_installed_with_pip(folder: Path) -> bool:
+    return any(_PIP.search(_text(folder / name)) for name in _READMES)
+
+
+def _text(path: Path) -> str:
+    try:
+        return decode_text(read_file(path, _MAX_BYTES, inside=path.parent), "replace")
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,70 @@
+"""The open ranges of a project whose lock names the releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Evidence, Finding
+from envdoctor.core.remedies import steps
+from envdoctor.manifests.inputs.locked_projects import without_unsolvable_additions
+
+PROJECT = (
+    '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
+    'dependencies = ["trl==0.23.1", "transformers>=4.56"]\n'
+)
+LOCK = """version = 1
+requires-python = ">=3.10"
+
+[[package]]
+name = "x"
+version = "1"
+source = { editable = "." }
+dependencies = [{ name = "transformers" }, { name = "trl" }]
+
+[[package]]
+name = "transformers"
+version = "VERSION"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "trl"
+version = "0.23.1"
+source = { registry = "https://pypi.org/simple" }
+"""
+SYNC = "# X\n```bash\nuv sync\n```\n"
+
+
+@each_case(
+    ("locked", "readme", "status"),
+    [
+        ("4.57.1", SYNC, "info"),
+        ("4.57.1", "# X\n\nRun `uv run train`.\n", "info"),
+        ("4.57.1", "# X\n\n`pip install -e .` installs it.\n", "error"),
+        ("4.57.1", "# X\n```bash\nuv pip install '.[gpu]'\n```\n", "error"),
+        ("5.24.0", SYNC, "error"),  # the lock has the release of today
+        ("", SYNC, "error"),
+    ],
+)
+def test_the_lock_decides_about_an_open_range(tmp_path: Path, locked: str, readme: str, status: str) -> None:
+    (tmp_path / "README.md").write_text(readme)
+    if locked:
+        (tmp_path / "uv.lock").write_text(LOCK.replace("VERSION", locked))
+    result = audit_text(PROJECT, str(tmp_path / "pyproject.toml"), None, None).result
+    (found,) = [each for each in result.findings if each.id == "RUN003" and "transformers" in each.message]
+    assert found.status == status
+    assert bool(found.remedies) is (status == "error")
+    assert ("uv.lock" in found.message) is (status == "info")
+
+
+def test_a_project_without_a_solution_gets_no_uv_add() -> None:
+    evidence = (Evidence("setuptools", "84", "x"),)
+    other = Finding("RUN003", "", "unknown", "", evidence, "Use setuptools==69.", (steps("uv add setuptools==69")))
+    none = Finding("RUN196", "", "warning", "no solution", fix="Raise it.")
+    assert without_unsolvable_additions((other,)) == (other,)
+    assert without_unsolvable_additions((none, other))[1].remedies == ()
+    assert "RUN196" in without_unsolvable_additions((none, other))[1].fix
+    kept = Finding("RUN001", "", "error", "", evidence, "Use it.", (steps("uv pip install trl==0.23.1")))
+    assert without_unsolvable_additions((none, kept)) == (none, kept)
