@@ -33,6 +33,7 @@ _WORD_BEFORE = re.compile(r"[^\s'\"|&;()<>]+$")
 _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w./:-]*(?: [\w./:-]+){0,5})>(?![>&])")
 # The grammar ends a word at the second variable of `a-$X-$X-b` and `$X/$Y/b`, unless its name is in braces.
 _LATER_NAME = re.compile(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
+_CUT_ADDRESS = re.compile(r"^[^#]*(?<![^\s\"=@+])(?:git\+)?https?://[^\s'\"#]*/\\$")
 _MAX_TEXT_LENGTH = 400_000
 
 
@@ -45,7 +46,8 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
         return []
     lines = _continued(lines)
     rows = [(number, row) for number, text in lines for row in text[:_MAX_TEXT_LENGTH].split("\n")]
-    source = "\n".join(re.sub(r"\\[ \t\r]+$", r"\\", row.rstrip("\r")) for _, row in rows)[:_MAX_TEXT_LENGTH]
+    joined = _with_joined_addresses([re.sub(r"\\[ \t\r]+$", r"\\", row.rstrip("\r")) for _, row in rows])
+    source = "\n".join(joined)[:_MAX_TEXT_LENGTH]
     source = _LATER_NAME.sub(r"${\1}", source)
     source = _BOUND.sub(_replace_bound, source)
     source = _PLACEHOLDER.sub(lambda match: match[0].translate(BOUND_CHARACTERS), source)
@@ -66,6 +68,18 @@ def _continued(lines: tuple[Line, ...]) -> tuple[Line, ...]:
         (number, f"{without_comment(text)} \\" if position in missing else text)
         for position, (number, text) in enumerate(lines)
     )
+
+
+def _with_joined_addresses(rows: list[str]) -> list[str]:
+    """The rows with each address in one: the shell joins `https://host/v1/\\` with a next row that is not indented.
+
+    The grammar reads two words. The number of rows is as before.
+    """
+    for index in range(len(rows) - 1):
+        if _CUT_ADDRESS.search(rows[index]) and re.match(r"[\w.]", rows[index + 1]):
+            rows[index] = f"{rows[index][:-1]}{rows[index + 1]}"
+            rows[index + 1] = "\\" if rows[index].endswith("\\") else ""
+    return rows
 
 
 def _replace_bound(match: re.Match[str]) -> str:

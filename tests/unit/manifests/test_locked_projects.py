@@ -49,7 +49,9 @@ SYNC = "# X\n```bash\nuv sync\n```\n"
     ],
 )
 def test_the_lock_decides_about_an_open_range(tmp_path: Path, locked: str, readme: str, status: str) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
     (tmp_path / "README.md").write_text(readme)
+    (tmp_path / "uv.lock").unlink(missing_ok=True)
     if locked:
         (tmp_path / "uv.lock").write_text(LOCK.replace("VERSION", locked))
     result = audit_text(PROJECT, str(tmp_path / "pyproject.toml"), None, None).result

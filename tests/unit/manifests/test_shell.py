@@ -139,3 +139,22 @@ def test_a_long_line_is_no_slow_prompt(text: str) -> None:
     start = time.process_time()
     without_prompt(text)
     assert time.process_time() - start < 0.5
+
+
+ADDRESS = "https://host.example/v1"
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (f"pip install {ADDRESS}/\\\na-1.whl\npip check", [(1, f"pip install {ADDRESS}/a-1.whl"), (3, "pip check")]),
+        (f"pip install \\\n  {ADDRESS}/\\\na-1.whl \\\n  b\npip check",
+         [(1, f"pip install {ADDRESS}/a-1.whl b"), (5, "pip check")]),
+        (f'pip install "a @ {ADDRESS}/\\\na-1.whl" c', [(1, f"pip install a @ {ADDRESS}/a-1.whl c")]),
+        (f"pip install -f {ADDRESS}/ \\\na", [(1, f"pip install -f {ADDRESS}/ a")]),
+        (f"pip install -f {ADDRESS}/\\\n  a", [(1, f"pip install -f {ADDRESS}/ a")]),
+        (f"pip install a # of {ADDRESS}/\\\npip check", [(1, "pip install a"), (2, "pip check")]),
+    ],
+)
+def test_an_address_of_two_rows_is_joined(text: str, expected: list[tuple[int, str]]) -> None:
+    assert [(each.line, " ".join(each.words)) for each in commands(text)] == expected
