@@ -18,6 +18,7 @@ from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_perio
 from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, NOT_FROM_INDEX, WITHOUT_NEED, DroppedPackage
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
+from envdoctor.manifests.main_branches import unfit_branches
 from envdoctor.manifests.page_builds import (
     CONDA_ONLY,
     builds_of_pages,
@@ -124,6 +125,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     of_pages = builds_of_pages(context, environment.state)
     pins = [pin for pin in pins if _name_of(pin) not in of_pages]
+    unfit = unfit_branches(context, environment.state)
+    dropped = [replace(each, reason=unfit.get(each.name, each.reason)) for each in dropped]
     named = {each.name for each in dropped}
     left = of_pages | packages_of_conda(context, environment.state, {*environment.packages, *map(_name_of, pins)})
     unknown = packages_of_unknown_version(context, environment.state)

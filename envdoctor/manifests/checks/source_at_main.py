@@ -18,6 +18,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.main_branches import MAIN_BRANCH
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
@@ -27,7 +28,6 @@ from envdoctor.rules.registry import Problem, rule
 
 VCS = "https://pip.pypa.io/en/stable/topics/vcs-support/"
 _BUILDS = re.compile(r"\bpip3? install\b|\bpip wheel\b|\bsetup\.py\b|\buv (?:sync|build)\b|-m build\b")
-_GIT_MAIN = re.compile(r"git\+\w+://[^@#]+?(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?")
 _MAX_REASONS = 3
 _MAX_REQUIRING = 16  # packages of the guide of which the requirements are read
 
@@ -110,7 +110,7 @@ def _from_git(context: GuideContext) -> Iterator[_Source]:
     """The requirements such as `git+https://github.com/huggingface/transformers`."""
     for install in context.trace.installs:
         for each in install.action.requirements:
-            if each.name and _GIT_MAIN.fullmatch(each.url):
+            if each.name and MAIN_BRANCH.fullmatch(each.url):
                 yield _Source(each.name, each.url, each.text, each.line, install.before)
 
 
@@ -202,7 +202,7 @@ def requirement_excludes_that_of_main_branch(context: GuideContext) -> Iterator[
     index = context.index_facts
     for position, install in enumerate(context.trace.installs if index else ()):
         for source in install.action.requirements:
-            is_main = source.name and _GIT_MAIN.fullmatch(source.url) and not install.action.no_deps
+            is_main = source.name and MAIN_BRANCH.fullmatch(source.url) and not install.action.no_deps
             newest = index.newest_release(source.name) if is_main and index else None
             if index and newest and index.is_published_from(source.name, source.url):
                 python = install.before.python or context.trace.python

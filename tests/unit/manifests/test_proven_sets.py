@@ -178,6 +178,27 @@ def test_a_package_of_an_address_gets_the_command_that_installs_it(requirement: 
     assert name in ("openfold", "dllogger", "robosuite")
 
 
+GIT = "git+https://github.com/huggingface/"
+
+
+@each_case(
+    ("pins", "source", "expected"),
+    [
+        ("torch==2.5.1 vllm==0.7.2", f"transformers @ {GIT}transformers.git@main", KEEPING),
+        ("torch==2.5.1 vllm==0.10.2", f"transformers @ {GIT}transformers.git", KEEPING),
+        ("torch==2.5.1 accelerate==0.20.0", f"trl @ {GIT}trl.git@main", "it requires accelerate>="),
+        ("torch==2.5.1 datasets==2.14.0", f"trl @ {GIT}trl.git", "it requires"),
+        ("torch==2.5.1 accelerate==0.20.0", f"trl @ {GIT}trl.git@v0.9.6", KEEPING),
+        ("torch==2.5.1 numpy==1.26.4", f"peft @ {GIT}peft.git", KEEPING),
+    ],
+)
+def test_a_main_branch_that_excludes_the_pins_gets_no_command(pins: str, source: str, expected: str) -> None:
+    main = audit_guide(sh(f"pip install {pins}", f"pip install '{source}'"), name="guide.md").main
+    (reason,) = [each.reason for each in main.dropped if each.name == source.partition(" ")[0]]
+    assert expected in reason
+    assert ("find the commit" in reason) is (expected != KEEPING)
+
+
 PAGE = "https://data.pyg.org/whl/torch-1.13.1+cu117.html"
 
 
