@@ -23,6 +23,8 @@ _ITEMS = re.compile(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several item
 _REQUIREMENT = re.compile(  # a line of a requirements file
     r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*"
 )
+# Commands whose arguments are no requirements: a script that they run has those.
+_OTHER_COMMAND = re.compile(r"\s*(?:\$\s+)?(?:bash|sh|zsh|source|\.|sbatch|cd|git|python3?)\s")
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
@@ -193,8 +195,9 @@ class _Writer:
         key = (place.line, pin.partition("==")[0])
         line = self.lines[place.line - 1]
         name = re.escape(RENAMED.get(place.name, _base_name(place.text)))
-        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}(?:\[[^\]]*\])?[^\s\"',\\]*[\"']?")
-        found = pattern.search(line, _start_of_arguments(line))
+        pattern = re.compile(rf"(?<![\w./-])[\"']?{name}(?![\w/-]|\.\w)(?:\[[^\]]*\])?[^\s\"',\\]*[\"']?")
+        start = _start_of_arguments(line)
+        found = None if not start and _OTHER_COMMAND.match(line) else pattern.search(line, start)
         if key in self.edited or not found:
             return key in self.edited
         self.edited.add(key)

@@ -134,6 +134,26 @@ def test_the_build_of_torch_is_selected_where_a_step_brings_it_first() -> None:
     )
 
 
+@each_case(
+    ("command", "is_written"),
+    [
+        ("bash installer/vllm/install.sh", False),
+        ("bash setup.sh vllm", False),
+        ("cd vllm", False),
+        ("python vllm.py", False),
+        ("uv pip install vllm", True),
+        ("python -m pip install 'vllm'", True),
+        ("PACKAGES=vllm", True),
+    ],
+)
+def test_a_pin_is_not_an_argument_of_a_script_that_installs(command: str, is_written: bool) -> None:
+    place = Place(3, "vllm", "vllm", "uv")
+    one = replace(corrected("vllm==0.12.0", "torch==2.9.0", places=(place,)), torch_place=place)
+    written = write_back(sh(command), [(one, "")])
+    assert ("torch==2.9.0" in written.text) is is_written
+    assert ("torch==2.9.0" in written.missing) is not is_written
+
+
 def test_each_environment_with_a_fault_has_a_set() -> None:
     steps = ("pip install vllm==0.10.2 transformers", "pip install trl==0.23.1 transformers==5.17.0 peft accelerate")
     found = sets_of(
