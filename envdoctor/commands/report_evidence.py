@@ -94,6 +94,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
     """The findings on a report that no rule and no message explains."""
     yield from _on_container_without_gpus(report)
     yield from _on_ray_without_gpus(report)
+    yield from _on_cpu_build_of_conda(report)
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
     yield from _outside_of_range(report)
@@ -119,6 +120,14 @@ def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
         yield finding_of_text(
             SELECTION, "warning", message, steps("nvidia-smi -L", 'echo "$CUDA_VISIBLE_DEVICES"'), RAY_FIX
         )
+
+
+def _on_cpu_build_of_conda(report: Report) -> Iterator[Finding]:
+    """conda installed a build of PyTorch for CPUs next to the package that selects its CUDA version."""
+    torch, wanted = report.stack.torch.value, (report.stack.distributions.value or {}).get("pytorch-cuda")
+    if torch and wanted and torch.cuda.state == "absent" and not gpus_of(report.machine):
+        message = f"torch {torch.version.value} is {torch.cuda.note}, but pytorch-cuda {wanted.version} is installed"
+        yield finding_of_text(CPU_BUILD, "error", message)
 
 
 def _on_cpu(report: Report) -> Iterator[Finding]:

@@ -209,15 +209,12 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_log_messages(log),
     ]
     consumed = set().union(*(section.consumed for section in sections if section))
-    of_commands = [parse_container_images(lines), parse_install_commands(lines)]
+    sections += [parse_handwritten(lines, consumed), parse_version_pairs(lines), parse_issue_form(lines)]
+    lists_packages = any(section and section.distributions for section in sections)
+    of_commands = [parse_container_images(lines), parse_install_commands(lines, lists_packages=lists_packages)]
     if any(line.text.startswith("RUN ") for line in lines):
         of_commands.reverse()  # what a Dockerfile installs replaces what its base image contains
-    sections += [
-        parse_handwritten(lines, consumed),
-        parse_version_pairs(lines),
-        parse_issue_form(lines),
-        *of_commands,
-    ]
+    sections += of_commands
     _release_lists_of_facts(lines, [section for section in sections if section])
     consumed = set().union(*(section.consumed for section in sections if section))
     consumed -= {line.number for line in lines if list_kind(line.text)}  # `pip list on Windows 11 with an RTX 3080:`

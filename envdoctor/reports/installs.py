@@ -141,8 +141,10 @@ FP8 = re.compile(r"\blmdeploy\b.{0,200}?(?:[-_]FP8\b|--model-format[ =]fp8\b)", 
 TORCH_NOT_FOUND = re.compile(r"\bNo matching distribution found for torch(?![\w-])|no version of torch(?![\w-])")
 
 
-def parse_install_commands(lines: list[Line]) -> Section | None:
+def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -> Section | None:
     """Parse the packages that install commands name, and the build of torch that their index has.
+
+    If the text lists no installed packages, those that several commands pin are taken as installed.
 
     ```
     $ pip install torch==2.9.1 --index-url https://download.pytorch.org/whl/cu130
@@ -153,10 +155,12 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
     requested: dict[str, str] = {}
     several: set[str] = set()  # packages requested in several versions: one of them was an attempt
     builds: set[str] = set()
+    pinning = 0  # commands that pin a package
     for line in lines:
         pairs = []
         for command in COMMAND.finditer(line.text):
             pairs += (named := list(_requirements(command[1])))
+            pinning += any(version and name in KNOWN_PACKAGES for name, version in named)
             _record_pinned_companions(section, dict(named))
             _record_index(section, command[1], named)
             build = TORCH_INDEX.search(command[1])
@@ -173,6 +177,10 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
                 requested[name] = version or requested.get(name, "")
     requested = {name: "" if name in several else version for name, version in requested.items()}
     section.set_fact("stack.requested", requested or None)
+    if pinning > 1 and not lists_packages:  # one command alone can be the one that fails
+        pins = {name: version for name, version in requested.items() if version and name != "torch"}
+        for name in sorted(pins.keys() - section.distributions.keys()):
+            section.add_distribution(name, pins[name], "install command")
     if any(FP8.search(line.text) for line in lines):
         section.set_fact("stack.dtype", "fp8")
     elif all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):

@@ -95,7 +95,7 @@ def _works_with(row: TorchPairing, torch: str) -> bool:
     url="https://github.com/pytorch/vision#installation",
 )
 def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """torchvision or torchaudio was built for another CUDA version than torch, according to their local versions.
+    """torchvision or torchaudio was built for another CUDA version than torch, or for ROCm, by their local versions.
 
     torchvision compares the CUDA major versions at import and raises `Detected that PyTorch and torchvision were
     compiled with different CUDA major versions`. A `+cpu` build has no GPU operators: `Could not run
@@ -112,17 +112,17 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     measured with torch 2.13.0+cpu, torchvision 0.28.0 and torchaudio 2.11.0 on 2026-11-24
     """
     versions = versions_of(stack)
-    local = cuda_of_local(versions.get("torch", ""))
+    local = _platform_of_local(versions.get("torch", ""))
     torch_build = torch_cuda(stack) or local or ("cpu" if is_without_cuda(stack) else "")
     yield from _torchaudio_of_pypi(machine, stack, local)
     for name in ("torchvision", "torchaudio"):
         version = versions.get(name, "")
         from_pypi = local == "cpu" and re.fullmatch(r"[\d.]+", version) is not None and _may_be_linux_x86(machine)
-        companion_build = cuda_of_local(version)
+        companion_build = _platform_of_local(version)
         same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
         if not from_pypi and (not torch_build or not companion_build or same_major):
             continue
-        build = "CPU" if torch_build == "cpu" else f"CUDA {torch_build}"
+        build = {"cpu": "CPU", "rocm": "ROCm"}.get(torch_build, f"CUDA {torch_build}")
         release = companion_release(stack, name, public_part(versions.get("torch", ""))) or public_part(version)
         yield Problem(
             "warning" if from_pypi and not machine.system.architecture.value else "error",
@@ -133,6 +133,11 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
             f"Reinstall {name} {release} from torch's index.",
             steps(reinstall(stack, name, release)),
         )
+
+
+def _platform_of_local(version: str) -> str:
+    """What a local version is for: a CUDA version, "cpu" or "rocm"; empty if it does not show."""
+    return "rocm" if local_part(version).startswith("rocm") else cuda_of_local(version)
 
 
 def _torchaudio_of_pypi(machine: Machine, stack: Stack, cuda: str) -> Iterator[Problem]:

@@ -50,6 +50,7 @@ DEVELOPED_TOGETHER = frozenset({
     ("numba", "llvmlite"), ("albumentations", "albucore"), ("torchdata", "torch"),
     ("hydra-core", "omegaconf"), ("hydra-core", "antlr4-python3-runtime"), ("omegaconf", "antlr4-python3-runtime"),
 })  # fmt: skip
+KERNELS_OF_ENGINES = frozenset({("sglang", "sgl-kernel"), ("sglang", "sglang-kernel")})
 # Names of packages that begin with these are not parts of one project.
 COMMON_WORDS = frozenset({"torch", "nvidia", "google", "open", "python", "opentelemetry", "ray", "sentence"})
 
@@ -92,8 +93,10 @@ class Violation(Record, frozen=True):
         """Whether it explains a failure by itself: parts of one project, or an older minor release than required.
 
         An exact version is that of a lock file of the project; it does not show which older ones have what is used.
+        The kernels of an engine are developed with it, and have the operators of their release.
         """
-        by_far = self.too_old and not self._exact_release and not same_minor(self._least, self.installed)
+        is_pin_of_a_lock = bool(self._exact_release) and (self.requirer, self.name) not in KERNELS_OF_ENGINES
+        by_far = self.too_old and not is_pin_of_a_lock and not same_minor(self._least, self.installed)
         return self.is_in_one_project or by_far
 
     @property

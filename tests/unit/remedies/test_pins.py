@@ -90,6 +90,7 @@ FAULTS = [
     ("HF028", OLD, "torch 2.1.2+cu121, torchvision 0.16.2, triton 2.1.0, diffusers 0.36.0"),
     ("HF029", OLD, "diffusers 0.40.0"),
     ("HF030", OLD, "diffusers 0.42.1"),
+    ("HF031", OLD, "transformers 5.8.1, tokenizers 0.22.2, huggingface-hub 1.6.0, peft 0.21.0, bitsandbytes 0.48.1"),
     ("HF022", OLD, "transformers 4.42.4, tokenizers 0.19.1, peft 0.14.0, accelerate 0.30.0, numpy 1.26.4"),
     ("HF023", OLD, "transformers 4.37.2, tokenizers 0.15.2, accelerate 1.0.1, trl 0.8.6, peft 0.9.0, numpy 1.26.4"),
     ("HF024", OLD, "gradio 4.44.1, huggingface-hub 1.0.0"),
