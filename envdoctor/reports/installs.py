@@ -155,12 +155,10 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
     requested: dict[str, str] = {}
     several: set[str] = set()  # packages requested in several versions: one of them was an attempt
     builds: set[str] = set()
-    pinning = 0  # commands that pin a package
     for line in lines:
         pairs = []
         for command in COMMAND.finditer(line.text):
             pairs += (named := list(_requirements(command[1])))
-            pinning += any(version and name in KNOWN_PACKAGES for name, version in named)
             _record_pinned_companions(section, dict(named))
             _record_index(section, command[1], named)
             build = TORCH_INDEX.search(command[1])
@@ -177,14 +175,9 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
                 requested[name] = version or requested.get(name, "")
     requested = {name: "" if name in several else version for name, version in requested.items()}
     section.set_fact("stack.requested", requested or None)
-    if pinning > 1 and not lists_packages:  # one command alone can be the one that fails
-        pins = {name: version for name, version in requested.items() if version and name != "torch"}
-        for name in sorted(pins.keys() - section.distributions.keys()):
-            section.add_distribution(name, pins[name], "install command")
-    if any(FP8.search(line.text) for line in lines):
-        section.set_fact("stack.dtype", "fp8")
-    elif all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):
-        section.set_fact("stack.dtype", "bfloat16" if any(BFLOAT16.search(line.text) for line in lines) else None)
+    if not lists_packages:
+        _record_pins(section, lines, requested)
+    _record_dtype(section, lines)
     section.set_fact("stack.torch.version", requested.get("torch"), "from an install command")
     _record_wheels(section, lines)
     _record_torch_build(section, builds, requested.get("torch", ""))
@@ -211,6 +204,23 @@ def _record_torch_of_conda(section: Section, lines: list[Line]) -> None:
     torch, cuda = found[0]
     section.set_fact("stack.torch.version", torch[1] or "", "from a conda command")
     section.set_fact("stack.torch.cuda", cuda[1], "from a conda command")
+
+
+def _record_pins(section: Section, lines: list[Line], requested: dict[str, str]) -> None:
+    """Take the pins of several commands as installed. One command alone can be the one that fails."""
+    commands = [_requirements(command[1]) for line in lines for command in COMMAND.finditer(line.text)]
+    pinning = [named for named in commands if any(version and name in KNOWN_PACKAGES for name, version in named)]
+    for name, version in requested.items() if len(pinning) > 1 else ():
+        if version and name != "torch" and name not in section.distributions:
+            section.add_distribution(name, version, "install command")
+
+
+def _record_dtype(section: Section, lines: list[Line]) -> None:
+    """The data type that commands and configurations select."""
+    if any(FP8.search(line.text) for line in lines):
+        section.set_fact("stack.dtype", "fp8")
+    elif all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):
+        section.set_fact("stack.dtype", "bfloat16" if any(BFLOAT16.search(line.text) for line in lines) else None)
 
 
 def _forget_missing_torch(section: Section, lines: list[Line]) -> None:

@@ -43,8 +43,9 @@ LIST_COMMAND = re.compile(
 )
 PAIR = re.compile(
     r"[-*\u2022\u00b7\s]{0,6}[`*\"']{0,3}([A-Za-z][A-Za-z0-9._ -]{1,30}?)[`*\"']{0,3}\s?(?:[vV]ersion)?[`*\"']{0,3}"
-    r"\s?(?::|==?|\s)\s?[`*\"']{0,3}v?(\d[\w.+!-]{0,60}?)[`*\"',;.]{0,3}(?: ?\((?!.{0,40}(?:\bnot?\b|n't|requir|need|latest"
-    r"|tested|recommend|work|fine))[a-zA-Z][a-zA-Z ,.!]{2,50}\))?$"  # `vllm 0.17.1 (failed to install)`
+    r"\s?(?::|==?|\s)\s?[`*\"']{0,3}v?(\d[\w.+!-]{0,60}?)[`*\"',;.]{0,3}"
+    # a remark: `vllm 0.17.1 (failed to install)`
+    r"(?: ?\((?!.{0,40}(?:\bnot?\b|n't|requir|need|latest|tested|recommend|work|fine))[a-zA-Z][a-zA-Z ,.!]{2,50}\))?$"
 )
 # A single line with the name and version of one of these packages counts as an installed version. Other names
 # followed by a number are too common in prose.
