@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.imports import BrokenImport, broken_imports, cause_of
 from envdoctor.knowledge.package_pairs import equal_versions, same_modules
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
 from envdoctor.rules.known_breaks import has_known_break
 from envdoctor.rules.registry import Problem, rule
@@ -144,7 +146,18 @@ def _range_without_import(broken: BrokenImport) -> str:
     releases = broken.importer.releases
     if broken.is_newer:
         return bounded(f">={releases.after}") if releases.after else ""
-    return f"<={releases.before}" if releases.before else ""
+    before = _newest_that_works(broken, releases.before) if releases.before else ""
+    return f"<={before}" if before else ""
+
+
+def _newest_that_works(broken: BrokenImport, newest: str) -> str:
+    """The newest release of the importing package up to one, without a known break next to the installed package."""
+    user, package = broken.importer.package, broken.package
+    older = (each.version for each in published_releases(user) if satisfies(each.version, f"<{newest}"))
+    for version in chain([newest], (each for each in older if not is_prerelease(each))):
+        if not has_known_break({user: version, package: broken.installed}, user, package):
+            return version
+    return ""
 
 
 def _changes(broken: BrokenImport) -> list[str]:

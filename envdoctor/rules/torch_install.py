@@ -143,6 +143,8 @@ def backend_of_torch(stack: Stack) -> str:
     build = stack.torch.value
     if build and build.hip.value:
         return ""
+    if (local := torch_version(stack).partition("+")[2]).startswith("rocm"):
+        return local
     if cuda := torch_cuda(stack):
         return backend_of(cuda)
     return "cpu" if is_without_cuda(stack) else ""

@@ -144,7 +144,6 @@ BROKEN = [
     ("torch 2.8.0+cu128, torchaudio 2.9.0", "PKG002", "error"),
     ("torch 2.8.0+cu128, torchvision 0.23.0+cpu", "PKG011", "error"),
     ("torch 1.10.1+cu113, torchaudio 0.10.1+rocm4.1", "PKG011", "error"),
-    ("torch 2.8.0+rocm6.4, torchvision 0.23.0+cu128", "PKG011", "error"),
     ("torch 2.9.0+cpu, torchvision 0.24.0", "PKG011", "error"),
     ("torch 2.13.0+cu132, torchvision 0.28.0+cu132, torchaudio 2.11.0", "PKG011", "error"),
     ("torch 2.11.0+cu128, torchaudio 2.11.0", "PKG011", "error"),
@@ -328,6 +327,17 @@ def test_an_old_bitsandbytes_loads_the_library_for_the_libcudart_that_it_finds()
     for text, status in cases.items():
         finding = findings_by_id(make_machine([H100]), stack_of(f"torch 2.14.1+cu130, {text}")).get("BNB001")
         assert (finding.status if finding else "") == status, text
+
+
+def test_a_companion_for_cuda_next_to_a_torch_for_rocm() -> None:
+    found = findings_by_id(make_machine([H100]), stack_of("torch 2.8.0+rocm6.4, torchvision 0.23.0+cu128"))["PKG011"]
+    (command,) = commands_of(found)
+    assert command == "uv pip install torchvision==0.23.0 --torch-backend=rocm6.4 --reinstall-package torchvision"
+
+
+def test_an_older_release_of_the_importing_package_has_no_known_break() -> None:
+    found = findings_by_id(make_machine([H100]), stack_of("torch 2.4.1+cu121, transformers 5.9.0"))["PKG049"]
+    assert "transformers<=5.7.0" in found.fix  # 5.8 does not import next to torch 2.4
 
 
 def test_a_toolkit_brings_the_cuda_of_a_wheel() -> None:
