@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
@@ -24,6 +26,12 @@ _OF_PROJECTS = frozenset({
     "requirements", "pyproject", "setup.cfg", "setup.py", "conda", "pixi", "Pipfile", "uv.lock", "poetry.lock",
     "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
 })  # fmt: skip
+# The part of a file name that names a build, a system or a Python.
+_VARIANT = re.compile(
+    r"(?:[-_.](?:(?:cuda|cu|rocm|torch|pytorch|python|py)[-_.]?\d[\d_.]*|cuda|cpu|gpu|rocm|xpu|mps|macos|mac|osx|linux|windows|win))+"
+    r"(?=\.|[-_])",
+    re.IGNORECASE,
+)
 _NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
 
 
@@ -83,7 +91,8 @@ def files_contradict_each_other(documents: Sequence[NamedDocument]) -> Iterator[
     The lock of a project and its Dockerfile then create different environments, and the tests run with another stack
     than the training. Two different pins are a warning. A pin outside the range of another file is an error. The rule
     compares the packages that decide whether a stack works, such as torch, vllm and transformers. It does not compare
-    guides, notebooks, workflows, files with several environments, and a directory below with manifests of its own.
+    guides, notebooks, workflows, files with several environments, files for several builds
+    (`environment-cuda118.yml` and `environment-cuda121.yml`), and a directory below with manifests of its own.
 
     Use one version of the package in both files.
     """
@@ -95,11 +104,22 @@ def _compare(name: str, documents: Sequence[NamedDocument]) -> Iterator[Problem]
     statements = [each for document in documents for each in _statements(document, name)]
     exact = [each for each in statements if each.version]
     for first, second in combinations(exact, 2):
-        if first.file != second.file and public_part(first.version) != public_part(second.version):
+        if not _are_apart(first.file, second.file) and public_part(first.version) != public_part(second.version):
             yield _difference(name, first, second)
     for wide, each in product([each for each in statements if each.specifier], exact):
-        if each.file != wide.file and satisfies(public_part(each.version), wide.specifier) is False:
+        if not _are_apart(each.file, wide.file) and satisfies(public_part(each.version), wide.specifier) is False:
             yield _difference(name, wide, each)
+
+
+def _are_apart(first: str, second: str) -> bool:
+    """Whether two files are one, or alternatives: `environment-cuda11_8.yaml` and `environment-cuda12_1.yaml`.
+
+    requirements.txt and requirements-gpu.txt can be installed together.
+    """
+    names = [_VARIANT.subn("", posixpath.basename(each)) for each in (first, second)]
+    is_same_folder = posixpath.dirname(first) == posixpath.dirname(second)
+    is_alternative = is_same_folder and names[0][0] == names[1][0] and all(count for _, count in names)
+    return first == second or is_alternative
 
 
 def _statements(named: NamedDocument, name: str) -> list[_Statement]:

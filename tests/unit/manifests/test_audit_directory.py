@@ -7,11 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor
 
 from envdoctor.commands import audit_directory
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
 from envdoctor.core.errors import BadInput
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.comparison import NamedDocument, files_contradict_each_other
+from envdoctor.manifests.inputs.recognition import read_input
 
 DOCKERFILE = "FROM nvidia/cuda:12.8.1-devel-ubuntu22.04\nRUN pip install torch==2.7.1\n"
 LOCK = """version = 1
@@ -93,6 +97,28 @@ def test_versions_of_different_files_are_compared(tmp_path: Path) -> None:
     assert {(each["artifactLocation"]["uri"], each["region"]["startLine"]) for each in places} == {
         ("uv.lock", 11), ("Dockerfile", 2),
     }  # fmt: skip
+
+
+@each_case(
+    ("first", "second", "are_compared"),
+    [
+        ("environment-cuda11_8.yaml", "environment-cuda12_1.yaml", False),
+        ("env_cpu.yml", "env_gpu.yml", False),
+        ("requirements-cu118.txt", "requirements-cu121.txt", False),
+        ("requirements-py3.9.txt", "requirements-py3.11.txt", False),
+        ("requirements.txt", "requirements-gpu.txt", True),
+        ("requirements.txt", "requirements-dev.txt", True),
+        ("requirements-cpu.txt", "environment-gpu.yml", True),
+        ("a/requirements-cpu.txt", "requirements-gpu.txt", True),
+    ],
+)
+def test_files_for_several_builds_are_alternatives(first: str, second: str, are_compared: bool) -> None:
+    def named(path: str, torch: str) -> NamedDocument:
+        text = f"dependencies:\n  - pip:\n    - torch=={torch}\n" if path.endswith("ml") else f"torch=={torch}\n"
+        return NamedDocument(path, read_input(text, Path(path).name, Files(None, "x86_64")), None)
+
+    found = list(files_contradict_each_other([named(first, "2.0.1"), named(second, "2.4.1")]))
+    assert bool(found) is are_compared
 
 
 def test_equal_versions_and_the_image_of_a_dockerfile(tmp_path: Path) -> None:
