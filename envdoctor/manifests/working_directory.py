@@ -40,15 +40,19 @@ def is_unpacked_project(folder: Path) -> bool:
     no project.
     """
     try:
-        entries = list(islice(os.scandir(folder), _MAX_NAMES))
+        entries = _entries(folder)
         if not any(each.name.lower().partition(".")[0] == "readme" for each in entries):
             return False
         folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
-        names = [each.name for each in entries]
-        names += [each.name for inner in folders for each in islice(os.scandir(inner), _MAX_NAMES)]
+        names = [each.name for each in entries + [inner for path in folders for inner in _entries(path)]]
     except OSError:
         return False
     return any(name.endswith(_CODE) for name in names) and folder not in (Path.home(), Path(folder.anchor))
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(islice(entries, _MAX_NAMES))
 
 
 class WorkingDirectory:
