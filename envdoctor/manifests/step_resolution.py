@@ -49,7 +49,7 @@ def resolve_step(
     requirements are compared.
     """
     if action.tool == "conda":
-        return Resolution(_resolve_conda(action, target.exclude_newer), ())
+        return Resolution(_resolve_conda(action, target.exclude_newer, before.packages), ())
     resolver = Resolver(
         target._replace(python=before.python),
         before.packages,
@@ -243,7 +243,10 @@ def _requiring(name: str, solution: StepSolution, requirements: Mapping[str, Ins
     return [next(iter(solution.required_by.get(name, ())), name)]
 
 
-def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:
+def _resolve_conda(
+    action: Install, exclude_newer: str, installed: Mapping[str, ResolvedPackage]
+) -> dict[str, ResolvedPackage]:
+    """The packages of a step with conda, which keeps an installed release that satisfies the step."""
     packages: dict[str, ResolvedPackage] = {}
     names = {requirement.name for requirement in action.requirements}
     # Releases from 1.13 on select CUDA with pytorch-cuda: the newest one ignores cudatoolkit.
@@ -261,6 +264,10 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
         name = CONDA_NAMES.get(requirement.name, requirement.name)
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
             companions.append(requirement)
+            continue
+        kept = installed.get(name)
+        if kept and kept.origin == "conda" and not requirement.specifier:
+            packages[name] = kept._replace(cuda=torch_build or kept.cuda) if kept.cuda else kept
             continue
         limit = _last_conda_torch(torch_build) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)

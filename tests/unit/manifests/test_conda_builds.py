@@ -80,3 +80,16 @@ def test_the_pip_of_an_environment_file(tmp_path: Path, name: str, pip: str, exp
     for path, text in (("README.md", guide), ("install.sh", f"pip install trl==0.23.1\n{PYTORCH3D}")):
         result = audit_text(text, str(tmp_path / path), None, NoSolver()).result
         assert [each.id for each in result.findings if each.id == "RUN040"] == expected, path
+
+
+def test_conda_keeps_an_installed_release() -> None:
+    installed = f"conda install pytorch==2.4.1 torchvision==0.19.1 pytorch-cuda=12.1 {CHANNELS}"
+    for step, replaced in (
+        (f"conda install pytorch torchvision torchaudio pytorch-cuda=12.1 {CHANNELS}", False),
+        (f"conda install pytorch pytorch-cuda=11.8 {CHANNELS}", False),  # another build of the release
+        (f"conda install pytorch==2.5.1 pytorch-cuda=12.1 {CHANNELS}", True),
+    ):
+        text = sh("conda create -n x python=3.10 -y", "conda activate x", installed, step)
+        result = audit_text(text, "SETUP.md", None, NoSolver()).result
+        found = [each.id for each in result.findings if each.status == "error"]
+        assert bool(found) == replaced, (step, found)
