@@ -23,6 +23,7 @@ _PLACEHOLDER = re.compile(r"(?i)(?:.*[/_<-])?(?:path[_/-]to|your)[_/-].*|<.*>") 
 _MAX_ANCESTORS = 4
 _MAX_NAMES = 2_000  # of a directory
 _MAX_FOLDERS = 100
+_OF_A_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml", "LICENSE")
 _CODE = (".py", ".ipynb")
 
 
@@ -30,7 +31,10 @@ def repository_of(path: Path) -> Path:
     """The root of the project that contains a directory; the directory itself if it is in none."""
     ancestors = [path.absolute(), *path.absolute().parents][:_MAX_ANCESTORS]
     clone = next((each for each in ancestors if (each / ".git").exists()), None)
-    return clone or next((each for each in reversed(ancestors) if is_unpacked_project(each)), path)
+    unpacked = [each for each in ancestors if is_unpacked_project(each)]
+    # A part of a project has a README, too; so has a folder with several projects.
+    whole = (each for each in reversed(unpacked[1:]) if any((each / name).is_file() for name in _OF_A_PROJECT))
+    return clone or next(whole, unpacked[0] if unpacked else path)
 
 
 def is_unpacked_project(folder: Path) -> bool:

@@ -45,6 +45,8 @@ def test_a_clone_comes_before_an_unpacked_project(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "a"):
         (folder / "README.md").touch()
         (folder / "train.py").touch()
+    assert repository_of(inner) == tmp_path / "a"  # next to other projects
+    (tmp_path / "LICENSE").touch()
     assert repository_of(inner) == tmp_path
     (tmp_path / "a/.git").mkdir()
     assert repository_of(inner) == tmp_path / "a"
