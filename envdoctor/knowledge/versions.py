@@ -137,6 +137,15 @@ def satisfies(version: str, specifier: str) -> bool | None:
     return all(_clause_matches(key, clause) for clause in clauses)
 
 
+def are_disjoint(first: str, second: str) -> bool:
+    """Whether no version satisfies both ranges: one that does is a bound of one of them, or just above it."""
+    bounds = re.findall(r"\d(?:[\w.]*\w)?", f"{first},{second}")
+    candidates = ["0", *bounds, *(f"{bound}.0.1" for bound in bounds)]
+    return not any(
+        satisfies(each, first) is not False and satisfies(each, second) is not False for each in candidates
+    )
+
+
 class _Clause(NamedTuple):
     """One clause of a specifier: `>=`, `2.8`."""
 

@@ -43,20 +43,20 @@ def is_unpacked_project(folder: Path) -> bool:
     It has a README and code. A folder with a guide and its manifests alone can be a part of one; a home directory is
     no project.
     """
-    try:
-        entries = _entries(folder)
-        if not any(each.name.lower().partition(".")[0] == "readme" for each in entries):
-            return False
-        folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
-        names = [each.name for each in entries + [inner for path in folders for inner in _entries(path)]]
-    except OSError:
+    entries = _entries(folder)
+    if not any(each.name.lower().partition(".")[0] == "readme" for each in entries):
         return False
+    folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
+    names = [each.name for each in entries + [inner for path in folders for inner in _entries(path)]]
     return any(name.endswith(_CODE) for name in names) and folder not in (Path.home(), Path(folder.anchor))
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(islice(entries, _MAX_NAMES))
+    try:
+        with os.scandir(folder) as entries:
+            return list(islice(entries, _MAX_NAMES))
+    except OSError:
+        return []
 
 
 class WorkingDirectory:

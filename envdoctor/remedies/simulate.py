@@ -19,9 +19,9 @@ from envdoctor.resolution.requirement import InstallRequirement, parse_install_r
 from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
 from envdoctor.resolution.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
 from envdoctor.rules import facts
-from envdoctor.rules.facts import is_from_report
+from envdoctor.rules.facts import has_windows_driver, is_from_report
 from envdoctor.rules.requirements import versions_of
-from envdoctor.rules.torch_install import COMPANIONS, is_windows
+from envdoctor.rules.torch_install import COMPANIONS
 from envdoctor.rules.vllm_builds import cuda_of_wheel
 
 _SOURCE = "planned installation"
@@ -120,7 +120,7 @@ def backend_for(machine: Machine, stack: Stack, step: Install, changed: dict[str
     vllm = changed.get("vllm", versions_of(stack).get("vllm", ""))
     if present == "cpu" and not step.backend:
         return "cpu"
-    driver, windows = dotted_numbers(machine.driver.version.value or ""), is_windows(machine)
+    driver, windows = dotted_numbers(machine.driver.version.value or ""), has_windows_driver(machine)
     builds = [
         cuda for cuda in cuda_builds(torch, platform) if not driver or driver >= oldest_driver(cuda, windows=windows)
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
+from envdoctor.knowledge.versions import cuda_of_local
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Section, dotted_version, first_group, is_version
 
@@ -30,8 +31,7 @@ def _record_architectures(section: Section, match: re.Match[str]) -> None:
 def _record_torch_without_kernels(section: Section, match: re.Match[str]) -> None:
     """Record the build of torch. The next line names the CUDA of another build, which it recommends."""
     _record_torch(section, match[1])
-    if build := re.search(r"\+cu(\d{2})(\d)$", match[1]):
-        section.set_fact("stack.torch.cuda", f"{build[1]}.{build[2]}")
+    section.set_fact("stack.torch.cuda", cuda_of_local(match[1]).removeprefix("cpu"))
 
 
 def _record_listed_capabilities(section: Section, match: re.Match[str]) -> None:

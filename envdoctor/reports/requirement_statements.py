@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envdoctor.knowledge.versions import are_disjoint
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import distribution_name
 
@@ -55,16 +56,10 @@ def disjoint_ranges(text: str) -> tuple[RangeStatement, RangeStatement] | None:
     found: dict[str, list[RangeStatement]] = {}
     for statement in stated_ranges(text):
         for other in found.setdefault(statement.name, []):
-            if not _have_a_common_release(other.allowed, statement.allowed):
+            if are_disjoint(str(other.allowed), str(statement.allowed)):
                 return other, statement
         found[statement.name].append(statement)
     return None
-
-
-def _have_a_common_release(one: SpecifierSet, other: SpecifierSet) -> bool:
-    bounds = {each.version.removesuffix(".*") for each in (*one, *other)}
-    candidates = {"0", *bounds, *(f"{bound}.0.1" for bound in bounds)}
-    return any(one.contains(each) and other.contains(each) for each in candidates)
 
 
 def _specifier(match: re.Match[str]) -> str:

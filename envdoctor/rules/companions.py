@@ -19,15 +19,13 @@ from envdoctor.knowledge.versions import (
     satisfies,
     version_key,
 )
-from envdoctor.rules.facts import is_without_cuda, torch_cuda
+from envdoctor.rules.bitsandbytes import bitsandbytes_release, loads_cuda
+from envdoctor.rules.facts import is_without_cuda, on_windows, torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import (
-    bitsandbytes_release,
     companion_release,
     install_torch,
-    is_windows,
-    loads_cuda,
     reinstall,
     show_files,
 )
@@ -316,8 +314,7 @@ def bitsandbytes_has_no_library_for_windows(machine: Machine, stack: Stack) -> I
     https://github.com/bitsandbytes-foundation/bitsandbytes/releases/tag/0.43.0
     """
     version = versions_of(stack).get("bitsandbytes", "")
-    on_windows = is_windows(machine) and not machine.system.wsl.value
-    if on_windows and not is_local_build(version) and satisfies(version, "<0.43"):
+    if on_windows(machine) and not is_local_build(version) and satisfies(version, "<0.43"):
         newest = bitsandbytes_release(machine, stack, versions_of(stack).get("torch", ""), torch_cuda(stack))
         wanted = f"=={newest}" if newest else ">=0.43"
         yield Problem(

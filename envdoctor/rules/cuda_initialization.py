@@ -20,6 +20,7 @@ from envdoctor.rules.driver_remedies import (
 from envdoctor.rules.facts import (
     gpu_labels,
     gpus_of,
+    has_windows_driver,
     is_for_another_platform,
     is_without_cuda,
     model_of,
@@ -31,7 +32,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import install_torch, is_windows
+from envdoctor.rules.torch_install import install_torch
 
 HGX_GPUS = 4
 # Kernels that Ubuntu and Debian do not provide: such a system runs in a container on another host.
@@ -296,7 +297,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
 
 def driver_is_too_old(machine: Machine, stack: Stack) -> bool:
     """Whether the driver is too old for the CUDA version of torch."""
-    return is_driver_too_old(machine, torch_cuda(stack), windows=is_windows(machine))
+    return is_driver_too_old(machine, torch_cuda(stack), windows=has_windows_driver(machine))
 
 
 def _foreign_kernel(machine: Machine) -> str:

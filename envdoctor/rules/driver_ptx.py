@@ -23,6 +23,7 @@ from envdoctor.rules.facts import (
     first_in_use,
     gpu_labels,
     gpus_of,
+    has_windows_driver,
     installed_version,
     is_from_report,
     parse_major_minor,
@@ -30,7 +31,6 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import is_windows
 
 # From vLLM 0.7.2 (torch 2.5.1) on its FlashAttention 2 contains only sm_80 code and compute_80 PTX, which the driver
 # compiles for sm_90 and newer. github.com/vllm-project/vllm/issues/28030; measured.
@@ -113,7 +113,7 @@ def torch_runs_by_minor_version_compatibility(machine: Machine, stack: Stack) ->
     if not ptx_packages and not is_from_report(stack):
         return
     if major_minor(driver_cuda) < major_minor(cuda) and dotted_numbers(driver) >= oldest_driver(
-        cuda, windows=is_windows(machine)
+        cuda, windows=has_windows_driver(machine)
     ):
         yield Problem(
             "info",

@@ -155,6 +155,11 @@ def torch_cuda(stack: Stack) -> str:
     return f"{local[1]}.{local[2]}" if local and build.cuda.state != "absent" else ""
 
 
+def has_windows_driver(machine: Machine) -> bool:
+    """Whether the driver's version is that of a Windows driver: on Windows or under WSL."""
+    return bool(machine.system.wsl.value) or on_windows(machine)
+
+
 def on_windows(machine: Machine) -> bool:
     """Whether the system is Windows itself, without WSL."""
     return not machine.system.wsl.value and "windows" in (machine.system.os.value or "").lower()

@@ -16,6 +16,7 @@ from envdoctor.rules.facts import (
     gpus_of,
     is_from_report,
     model_of,
+    on_windows,
     parse_major_minor,
     parse_version,
     torch_cuda,
@@ -272,12 +273,10 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     https://docs.vllm.ai/en/latest/getting_started/installation/
     """
     system, library = machine.system.os.value or "", first_in_use(stack, *LINUX_ONLY)
-    platform = "Windows" if "windows" in system.lower() else "macOS" if "mac" in system.lower() else ""
+    platform = "Windows" if on_windows(machine) else "macOS" if "mac" in system.lower() else ""
     shown = (evidence("system.os", machine.system.os), evidence("system.kernel", machine.system.kernel))
-    if platform and not machine.system.wsl.value:
-        if library in ("", "triton") or (
-            platform == "Windows" and library in ("xformers", "flash-attn", "deepspeed")
-        ):
+    if platform:
+        if library in ("", "triton", *(("xformers", "flash-attn", "deepspeed") if platform == "Windows" else ())):
             return
         if local_part(versions_of(stack).get(library, "")):  # built there: vLLM is 0.8.5+cpu on macOS
             return

@@ -12,9 +12,9 @@ from envdoctor.knowledge.published import PublishedRelease, find_release, publis
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.releases import torch_pairings
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
-from envdoctor.rules.facts import torch_version
+from envdoctor.rules.facts import on_windows, torch_version
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import is_windows, platform_of, python_option
+from envdoctor.rules.torch_install import platform_of, python_option
 
 PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.14")  # the first one with a wheel is recommended
 NEWER_SYSTEM = "docker run --rm -it --gpus all nvidia/cuda:12.8.1-base-ubuntu24.04"
@@ -109,9 +109,9 @@ def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
     system = (machine.system.os.value or "").lower()
     if "mac" in system:
         return None  # PY005
-    on_windows = is_windows(machine) and not machine.system.wsl.value
     for name, version in (stack.requested.value or {}).items():
-        if on_windows and name != "torch":  # whose wheels for Windows and Linux are of the same Pythons; else PY005
+        # PY005; the wheels of torch for Windows and Linux are for the same Pythons
+        if on_windows(machine) and name != "torch":
             continue
         found = find_release(name, version) if version else None
         releases = (found,) if found else () if version else published_releases(name)
@@ -189,9 +189,8 @@ def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterato
     row = next(
         (row for row in torch_pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None
     )
-    on_windows = is_windows(machine) and not machine.system.wsl.value
     lacks_torch = row and torch and not is_prerelease(torch) and satisfies(public_part(torch), row.torch) is False
-    if not on_windows and not lacks_torch:
+    if not on_windows(machine) and not lacks_torch:
         return
     wheels = f"for torch{row.torch} only, and torch {torch} is installed" if row and lacks_torch else "for Linux only"
     yield Problem(
@@ -203,6 +202,6 @@ def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterato
             "export MAX_JOBS=2",
             shell_command("uv pip install {} flash-attn=={} --no-build-isolation", python_option(stack), version),
         )
-        if not on_windows
+        if not on_windows(machine)
         else steps("wsl --install -d Ubuntu-24.04"),
     )

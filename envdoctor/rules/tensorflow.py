@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.rules.facts import gpus_of
+from envdoctor.rules.facts import gpus_of, on_windows
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
@@ -32,7 +32,7 @@ def tensorflow_has_no_cuda_on_windows(machine: Machine, stack: Stack) -> Iterato
     """
     versions, system = versions_of(stack), machine.system.os
     version = public_part(versions.get("tensorflow", ""))
-    if "windows" not in (system.value or "").lower() or machine.system.wsl.value:
+    if not on_windows(machine):
         return
     if satisfies(version, f">={WITHOUT_CUDA_FROM}") is not True or any(name in versions for name in OTHER_USES):
         return

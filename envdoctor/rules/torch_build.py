@@ -21,6 +21,7 @@ from envdoctor.rules.facts import (
     gpu_label,
     gpu_labels,
     gpus_of,
+    has_windows_driver,
     is_reported,
     model_of,
     parse_major_minor,
@@ -30,7 +31,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
-from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, is_windows, platform_of
+from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 OTHER_GPU = r"(?i)\b(amd|radeon|instinct|gfx\w+|intel|arc)\b"
@@ -157,9 +158,9 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    if not cuda or not is_driver_too_old(machine, cuda, windows=is_windows(machine)):
+    if not cuda or not is_driver_too_old(machine, cuda, windows=has_windows_driver(machine)):
         return
-    needed = oldest_driver(cuda, windows=is_windows(machine))
+    needed = oldest_driver(cuda, windows=has_windows_driver(machine))
     label = driver or f"for CUDA {machine.driver.cuda.value}"
     minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))

@@ -15,7 +15,6 @@ from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit, oldest_drive
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.releases import (
-    bitsandbytes_libraries,
     parse_requirement,
     releases_of,
     releases_that_pin,
@@ -25,7 +24,14 @@ from envdoctor.knowledge.releases import (
 )
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, libraries_of_torch, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
-from envdoctor.rules.facts import gpus_of, is_without_cuda, parse_major_minor, torch_cuda, torch_version
+from envdoctor.rules.facts import (
+    gpus_of,
+    has_windows_driver,
+    is_without_cuda,
+    parse_major_minor,
+    torch_cuda,
+    torch_version,
+)
 from envdoctor.rules.requirements import specifiers_for, versions_of
 
 COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
@@ -122,7 +128,7 @@ def driver_for(machine: Machine) -> tuple[int, ...]:
     """The oldest driver that supports all GPUs and a build of torch with code for them; else empty."""
     wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and covers(row, wanted)]
-    drivers = [oldest_driver(row.cuda, windows=is_windows(machine)) for row in rows]
+    drivers = [oldest_driver(row.cuda, windows=has_windows_driver(machine)) for row in rows]
     return max(min(drivers), driver_of_gpus(machine)) if drivers else ()
 
 
@@ -224,28 +230,6 @@ def companion_release(stack: Stack, name: str, torch: str) -> str:
     return installed if installed in accepted else next(iter(accepted), "")
 
 
-def bitsandbytes_release(machine: Machine, stack: Stack, torch: str, cuda: str) -> str:
-    """The newest bitsandbytes with a native library for a CUDA version, for this torch and Python; empty if none."""
-    for row in reversed(bitsandbytes_libraries()):
-        for version in reversed(row.versions):
-            published = find_release("bitsandbytes", version)
-            usable = published is None or published.has_wheel(
-                platform_of(machine), minor_of(stack.python_version.value or ""), machine.system.glibc.value or ""
-            )
-            accepts = satisfies(torch, required_specifier("bitsandbytes", version, "torch") or ">=0")
-            if usable and accepts and loads_cuda(version, cuda, row.x86_64):
-                return version
-    return ""
-
-
-def loads_cuda(bitsandbytes: str, cuda: str, available: tuple[str, ...], *, forced: bool = False) -> bool:
-    """Whether a release of bitsandbytes with these native libraries loads one for a CUDA version of torch."""
-    same_major = satisfies(public_part(bitsandbytes), ">=0.50") and not forced
-    return cuda in available or (
-        bool(same_major) and cuda.partition(".")[0] in {x.partition(".")[0] for x in available}
-    )
-
-
 def covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
     """Whether a build has code for these GPUs."""
     return all(runs_native(row.architectures, gpu) or runs_as_ptx(row.ptx, gpu) for gpu in capabilities)
@@ -256,11 +240,6 @@ def release_of(row: KnownBuild, stack: Stack) -> str:
     installed = public_part(torch_version(stack))
     same = minor_of(installed) == row.torch and re.fullmatch(r"[\d.]+", installed)
     return installed if same else torch_releases()[row.torch].latest
-
-
-def is_windows(machine: Machine) -> bool:
-    """Whether the driver's version is that of a Windows driver: on Windows or under WSL."""
-    return bool(machine.system.wsl.value) or "windows" in (machine.system.os.value or "").lower()
 
 
 def platform_of(machine: Machine) -> str:
@@ -279,7 +258,7 @@ def _rank(rows: list[KnownBuild], machine: Machine, stack: Stack) -> list[KnownB
     """
     near = parse_major_minor(torch_version(stack))
     driver = dotted_numbers(machine.driver.version.value or driver_of_cuda(machine.driver.cuda.value or ""))
-    windows, wanted = is_windows(machine), near or (99, 0)
+    windows, wanted = has_windows_driver(machine), near or (99, 0)
     oldest = driver_of_gpus(machine)
     supported = [row for row in rows if not driver or driver >= max(oldest, oldest_driver(row.cuda, windows=windows))]
 

@@ -22,6 +22,7 @@ from envdoctor.knowledge.versions import (
 )
 from envdoctor.rules.facts import (
     first_in_use,
+    has_windows_driver,
     is_for_another_platform,
     is_rocm,
     is_without_cuda,
@@ -30,7 +31,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
-from envdoctor.rules.torch_install import install_torch, is_windows, platform_of
+from envdoctor.rules.torch_install import install_torch, platform_of
 
 NEW_ENVIRONMENT = "uv venv --python 3.12 vllm-environment"
 
@@ -167,7 +168,7 @@ def _newest(major: str) -> str:
 def _other_builds_of_torch(machine: Machine, stack: Stack, major: str) -> tuple[Remedy, ...]:
     """Install the same release of torch with its companions as the newest build for a CUDA version that runs here."""
     torch = public_part(torch_version(stack))
-    driver, windows = dotted_numbers(machine.driver.version.value or ""), is_windows(machine)
+    driver, windows = dotted_numbers(machine.driver.version.value or ""), has_windows_driver(machine)
     usable = [
         row.cuda
         for row in known_builds()

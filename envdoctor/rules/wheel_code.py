@@ -19,7 +19,15 @@ from envdoctor.knowledge.wheel_code import (
     wheel_code_rows,
 )
 from envdoctor.knowledge.wheel_cuda import wheel_cuda
-from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_cuda, torch_label, torch_version
+from envdoctor.rules.facts import (
+    gpu_label,
+    gpus_of,
+    is_from_conda,
+    on_windows,
+    torch_cuda,
+    torch_label,
+    torch_version,
+)
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_build import runs_on_torch
@@ -101,8 +109,7 @@ def wheel_is_for_another_cxx_abi(machine: Machine, stack: Stack) -> Iterator[Pro
 
 def _platform(machine: Machine) -> str:
     """The platform of the wheels that pip installs; WSL uses those for Linux."""
-    is_windows = "windows" in (machine.system.os.value or "").lower() and not machine.system.wsl.value
-    return "windows" if is_windows else platform_of(machine)
+    return "windows" if on_windows(machine) else platform_of(machine)
 
 
 def _has_new_abi(stack: Stack) -> bool | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from envdoctor.core.remedies import Install, Remedy
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import parse_requirement, required_specifier
-from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
+from envdoctor.knowledge.versions import are_disjoint, dotted_numbers, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.resolution.index_facts import IndexFacts
@@ -76,15 +75,6 @@ def _bounds(index: IndexFacts, name: str, version: str, python: str) -> dict[str
     """The ranges that a release requires, by package."""
     found = (parse_requirement(text) for text in index.requires(name, version))
     return {each.name: each.specifier for each in found if each and each.specifier and each.applies_to(python)}
-
-
-def are_disjoint(first: str, second: str) -> bool:
-    """Whether no version satisfies both ranges: one that does is a bound of one of them, or just above it."""
-    bounds = re.findall(r"\d[\w.]*", f"{first},{second}")
-    candidates = ["0", *bounds, *(f"{bound}.0.1" for bound in bounds)]
-    return not any(
-        satisfies(each, first) is not False and satisfies(each, second) is not False for each in candidates
-    )
 
 
 def pinned_requirer(requirements: Sequence[InstallRequirement], name: str, version: str) -> tuple[str, str] | None:

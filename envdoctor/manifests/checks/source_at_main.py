@@ -10,10 +10,9 @@ from envdoctor.core.records import Evidence
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requirement
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.versions import are_disjoint, public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
-from envdoctor.manifests.checks.fitting_releases import are_disjoint
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState

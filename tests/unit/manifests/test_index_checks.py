@@ -14,8 +14,8 @@ from envdoctor.commands.audit import run as run_audit
 from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.published import PublishedRelease
+from envdoctor.knowledge.versions import are_disjoint
 from envdoctor.manifests import audit_guide
-from envdoctor.manifests.checks.fitting_releases import are_disjoint
 from envdoctor.resolution.index_facts import (
     IndexedRelease,
     MissingName,
@@ -330,7 +330,7 @@ def test_an_index_of_one_project_has_no_other_package() -> None:
 def test_ranges_without_a_common_version() -> None:
     for first, second, expected in (
         ("<5.11,>=5.5", ">=5.16", True), (">=1", "<1", True), (">=1", "<=1", False), (">1", "<1.2", False),
-        ("==2.0", ">=1", False), ("!=1.5", ">=1", False),
+        ("==2.0", ">=1", False), ("!=1.5", ">=1", False), ("==1.2.*", ">=1.3", True), ("==1.2.*", ">=1.2.3", False),
     ):  # fmt: skip
         assert are_disjoint(first, second) is expected, (first, second)
 

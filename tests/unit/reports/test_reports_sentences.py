@@ -5,23 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from support.cases import each_case
+from support.report_facts import value_at
 from support.report_samples import blamed_causes, versions
 
 from envdoctor.commands.report_findings import diagnose_report
-from envdoctor.core.records import Fact
-from envdoctor.reports import Report, parse_report
+from envdoctor.reports import parse_report
 from envdoctor.reports.coverage import measure_coverage
 from envdoctor.reports.nodes import differing_versions
-
-
-def fact(report: Report, path: str) -> Any:
-    """A value by its path in the report, `machine.driver.version`; its state if there is no value."""
-    found: Any = report
-    for name in path.split("."):
-        found = getattr(found.value if isinstance(found, Fact) else found, name)
-        if isinstance(found, Fact) and found.value is None:
-            return found.state
-    return found.value
 
 
 def gpu_names(text: str) -> list[str | None]:
@@ -63,7 +53,7 @@ def gpu_names(text: str) -> list[str | None]:
 )
 def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
     report = parse_report(text)
-    assert fact(report, path) == value
+    assert value_at(report, path) == value
     assert report.kinds == ()
     assert report.errors == text  # the sentence may be the symptom as well
 
@@ -99,7 +89,7 @@ def test_packages_of_a_sentence(text: str, expected: dict[str, str]) -> None:
     ],
 )
 def test_other_times_and_several_values_are_no_facts(text: str, path: str) -> None:
-    assert fact(parse_report(text), path) == "unreadable"
+    assert value_at(parse_report(text), path) == "unreadable"
 
 
 @each_case(
@@ -174,7 +164,7 @@ def test_gpus_of_a_sentence(text: str, names: list[str]) -> None:
     ],
 )
 def test_printed_value(text: str, path: str, value: Any) -> None:
-    assert fact(parse_report(text), path) == value
+    assert value_at(parse_report(text), path) == value
 
 
 @each_case(
@@ -215,9 +205,9 @@ def test_requested_packages(text: str, requested: dict[str, str] | None) -> None
 
 def test_the_index_of_an_install_command_names_the_build_of_torch() -> None:
     command = "pip3 install torch torchvision --index-url https://download.pytorch.org/whl/"
-    assert fact(parse_report(command + "cu130"), "stack.torch.cuda") == "13.0"
-    assert fact(parse_report(command + "cpu"), "stack.torch.cuda") == "absent"
-    assert fact(parse_report(f"{command}cpu\n{command}cu130"), "stack.torch") == "unreadable"  # one was an attempt
+    assert value_at(parse_report(command + "cu130"), "stack.torch.cuda") == "13.0"
+    assert value_at(parse_report(command + "cpu"), "stack.torch.cuda") == "absent"
+    assert value_at(parse_report(f"{command}cpu\n{command}cu130"), "stack.torch") == "unreadable"
 
 
 @each_case(
@@ -231,7 +221,7 @@ def test_the_index_of_an_install_command_names_the_build_of_torch() -> None:
     ],
 )
 def test_pypi_has_no_cuda_build_for_the_platform(text: str, cuda: str) -> None:
-    assert fact(parse_report(text), "stack.torch.cuda") == cuda
+    assert value_at(parse_report(text), "stack.torch.cuda") == cuda
 
 
 def test_a_number_of_visible_devices_is_compared_only_with_a_complete_list() -> None:
@@ -259,7 +249,7 @@ def test_a_remark_after_a_variable_is_no_part_of_it() -> None:
 def test_a_sentence_continues_after_a_variable(text: str, variables: dict[str, str]) -> None:
     report = parse_report(text)
     assert report.machine.environment.value == variables
-    assert ("torch" in text) == (fact(report, "stack.torch.version") == "2.6.0")
+    assert ("torch" in text) == (value_at(report, "stack.torch.version") == "2.6.0")
 
 
 @each_case(
@@ -272,7 +262,7 @@ def test_a_sentence_continues_after_a_variable(text: str, variables: dict[str, s
     ],
 )
 def test_the_cuda_version_of_pypis_wheel(text: str, cuda: str) -> None:
-    assert fact(parse_report(text), "stack.torch.cuda") == cuda
+    assert value_at(parse_report(text), "stack.torch.cuda") == cuda
 
 
 @each_case(
@@ -296,7 +286,7 @@ def test_the_cuda_version_of_pypis_wheel(text: str, cuda: str) -> None:
     ],
 )
 def test_fact_of_a_short_text(text: str, path: str, value: Any) -> None:
-    assert fact(parse_report(text), path) == value
+    assert value_at(parse_report(text), path) == value
 
 
 def test_a_wheel_that_the_text_names_is_installed() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from support.cases import each_case
+from support.report_facts import value_at
 from support.report_samples import blamed_causes
 
 from envdoctor.commands.report_findings import diagnose_report
-from envdoctor.core.records import Fact
-from envdoctor.reports import Report, parse_report
+from envdoctor.reports import parse_report
 
 YOLO_CHECKS = """\
 OS                  Windows-11-10.0.26100-SP0
@@ -65,16 +63,6 @@ ERROR: No matching distribution found for torch==1.12.1+cu113
 """
 
 
-def fact(report: Report, path: str) -> Any:
-    """A value by its path in the report; its state if there is no value."""
-    found: Any = report
-    for name in path.split("."):
-        found = getattr(found.value if isinstance(found, Fact) else found, name)
-        if isinstance(found, Fact) and found.value is None:
-            return found.state
-    return found.value
-
-
 @each_case(
     ("text", "path", "value"),
     [
@@ -98,7 +86,7 @@ def fact(report: Report, path: str) -> Any:
     ],
 )
 def test_fact_of_a_start(text: str, path: str, value: object) -> None:
-    assert fact(parse_report(text), path) == value
+    assert value_at(parse_report(text), path) == value
 
 
 @each_case(
@@ -134,7 +122,7 @@ def test_cause_of_a_start(text: str, cause: str) -> None:
     [
         YOLO_CHECKS,
         KOHYA,
-        f"{YOLO}\nlearning rate 0.01, batch 16, the loss is nan after epoch 3",  # nobody names a GPU
+        f"{YOLO}\nlearning rate 0.01, batch 16, the loss is nan after epoch 3",  # no GPU is named
         f"{YOLO}\nI have no GPU, is there a faster model?",
         TWO_STARTS.partition("\n")[0],
         (
@@ -180,7 +168,7 @@ def test_gpu_in_a_quote_and_after_no_kernel_image() -> None:
     names = [gpu.name.value for text in (quote, title) for gpu in parse_report(text).machine.gpus.value or ()]
     assert names == ["NVIDIA GeForce RTX 5070 Ti", "quadro m4000"]
     assert "gpu-arch-dropped" in blamed_causes(title)
-    assert fact(parse_report("env:TeslaV100,driver 560.35.03 cuda 12.4"), "machine.driver.version") == "560.35.03"
+    assert value_at(parse_report("env:TeslaV100,driver 560.35.03 cuda 12.4"), "machine.driver.version") == "560.35.03"
 
 
 @each_case(
