@@ -45,7 +45,7 @@ def removed_fields(context: GuideContext, versions: Mapping[str, str]) -> Iterat
     definitions = {
         name: (file, node)
         for file in files.values()
-        for name, node in file.definitions.items()
+        for name, node in file.parsed.definitions.items()
         if isinstance(node, ast.ClassDef)
     }
     for launch in launches:
@@ -78,7 +78,7 @@ def _fields(
     file: ProgramFile, definitions: Mapping[str, tuple[ProgramFile, ast.ClassDef]]
 ) -> dict[str, list[tuple[str, Span | None]]] | None:
     """The fields of the dataclasses of the only parser of a program, with their last period; None if not known."""
-    nodes = list(ast.walk(file.module))
+    nodes = list(ast.walk(file.parsed.module))
     calls = [each for each in nodes if isinstance(each, ast.Call)]
     parsers = [each for each in calls if text_of(each.func).rpartition(".")[2] in _PARSERS and each.args]
     reads = [each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr in _READS_FILE]
@@ -98,7 +98,7 @@ def _add(
     definitions: Mapping[str, tuple[ProgramFile, ast.ClassDef]], depth: int,
 ) -> bool:  # fmt: skip
     """Add the fields of a dataclass and of its bases; false if one of them is not known."""
-    dotted = file.resolve(node)
+    dotted = file.parsed.resolve(node)
     package, _, _ = dotted.partition(".")
     name = (dotted or text_of(node)).rpartition(".")[2]
     if package in ("transformers", "trl"):

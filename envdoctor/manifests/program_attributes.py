@@ -44,8 +44,8 @@ def attributes_of_programs(context: GuideContext) -> tuple[CodeImport, ...]:
 
 def _assigned(file: ProgramFile) -> Iterator[str]:
     """The names of attributes that a file assigns: `np.float = float`, `setattr(np, "float", float)`."""
-    for node in ast.walk(file.module):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and file.resolve(node):
+    for node in ast.walk(file.parsed.module):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and file.parsed.resolve(node):
             yield node.attr
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
             yield from (str(each.value) for each in node.args if isinstance(each, ast.Constant))
@@ -53,7 +53,7 @@ def _assigned(file: ProgramFile) -> Iterator[str]:
 
 def _of_file(file: ProgramFile, reached: frozenset[str]) -> Iterator[CodeImport]:
     yield from _of_body(file, list(file.top_level()), is_certain=True)
-    for name, node in file.definitions.items():
+    for name, node in file.parsed.definitions.items():
         if name not in reached:
             continue
         parts = node.body if isinstance(node, ast.ClassDef) else (node,)
@@ -87,7 +87,7 @@ def _target(file: ProgramFile, node: ast.Attribute, objects: Mapping[str, tuple[
     if isinstance(node.value, ast.Name) and node.value.id in objects:
         module, owner = objects[node.value.id]
         return module, f"{owner}.{node.attr}"
-    module, _, name = file.resolve(node).partition(".")
+    module, _, name = file.parsed.resolve(node).partition(".")
     return module, name
 
 
@@ -103,7 +103,7 @@ def _objects(file: ProgramFile, body: Sequence[ast.stmt]) -> dict[str, tuple[str
             stored[node.arg] += 1
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             name, call = text_of(node.targets[0]), node.value
-            created = file.resolve(call.func)
+            created = file.parsed.resolve(call.func)
             if _class_of(created) and not any(each.arg in (None, *_OTHER_RESULTS) for each in call.keywords):
                 found.setdefault(name, set()).add(created)
                 kept[name] += 1

@@ -6,6 +6,7 @@ import ast
 import posixpath
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from envdoctor.manifests.import_statements import CALLING, EXITS, ImportStatement, imported_by, is_guard, is_main
@@ -119,6 +120,15 @@ def _with_end(paths: Sequence[str], path: str, module: Sequence[str], level: int
     return next((each for tail, each in found if each == tail or each.endswith(f"/{tail}")), "")
 
 
+@lru_cache(maxsize=1024)  # programs of a checkout share files
+def _read(path: str, code: str) -> _File | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+            return _File(path, ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 class _Reader:
     """Follows the code of a program from its modules into the functions that it uses."""
 
@@ -136,11 +146,7 @@ class _Reader:
     def file(self, path: str) -> _File | None:
         """A file of the checkout; None if it cannot be parsed, and for more than the largest number of files."""
         if path not in self.files and len(self.files) < MAX_FILES:
-            try:
-                with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-                    self.files[path] = _File(path, ast.parse(self.checkout.code(path)))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                self.files[path] = None
+            self.files[path] = _read(path, self.checkout.code(path))
         return self.files.get(path)
 
     def read_methods_of_objects(self, files: Sequence[_File]) -> None:

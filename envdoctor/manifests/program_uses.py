@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
@@ -43,11 +43,11 @@ class ProgramUse(NamedTuple):
     is_open: bool = False  # has arguments of unknown names
 
 
-class ProgramFile:
+class ParsedFile:
     """A parsed file: what its names refer to, and which nodes do not count."""
 
-    def __init__(self, path: str, module: ast.Module, launch: Launch, *, is_program: bool) -> None:
-        self.path, self.module, self.launch, self.is_program = path, module, launch, is_program
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
         nodes = list(ast.walk(module))
         stored = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
         stored |= {each.name for each in nodes if isinstance(each, ast.ClassDef | Function)}
@@ -100,12 +100,32 @@ class ProgramFile:
             called = self.objects.get(owner.id, "") if isinstance(owner, ast.Name) else ""
         return f"{called}.{node.attr}" if called and isinstance(node, ast.Attribute) else ""
 
-    def top_level(self) -> Iterator[ast.stmt]:
+    @cached_property
+    def mentions(self) -> dict[str, frozenset[str]]:
+        """The names that each definition mentions."""
+        return {name: _mentions(node) for name, node in self.definitions.items()}
+
+    @cached_property
+    def top_level(self) -> tuple[tuple[ast.stmt, bool, frozenset[str]], ...]:
+        """The statements outside definitions, whether only a program runs them, and the names that they mention."""
+        return tuple(
+            (node, isinstance(node, ast.If) and "__name__" in text_of(node.test), _mentions(node))
+            for node in self.module.body
+            if not isinstance(node, ast.ClassDef | Function)
+        )
+
+
+class ProgramFile(NamedTuple):
+    """A file of the checkout that a launch loads."""
+
+    path: str
+    parsed: ParsedFile
+    launch: Launch
+    is_program: bool
+
+    def top_level(self) -> list[ast.stmt]:
         """The statements that loading the file runs, without definitions."""
-        for node in self.module.body:
-            is_main = isinstance(node, ast.If) and "__name__" in text_of(node.test)
-            if not isinstance(node, ast.ClassDef | Function) and (self.is_program or not is_main):
-                yield node
+        return [node for node, is_main, _ in self.parsed.top_level if self.is_program or not is_main]
 
 
 def program_uses(context: GuideContext) -> list[ProgramUse]:
@@ -117,7 +137,7 @@ def program_uses(context: GuideContext) -> list[ProgramUse]:
     reached = reached_names(files)
     functions: dict[str, list[tuple[ProgramFile, Function]]] = {}
     for file in files:
-        for name, node in file.definitions.items():
+        for name, node in file.parsed.definitions.items():
             if isinstance(node, Function):
                 functions.setdefault(name, []).append((file, node))
     return [use for file in files for use in _of_file(checkout, file, reached, functions)]
@@ -130,41 +150,45 @@ def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
     is_on_service = is_space(checkout.text("README.md"))
     found = []
     for path, launch in list(checkout.files(launches).items())[:_MAX_FILES]:
-        try:
-            with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-                module = ast.parse(checkout.code(path))
-            if not is_on_service:
-                module = without_hosted_branches(module)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        found.append(ProgramFile(path, module, launch, is_program=path in programs))
+        if parsed := _parsed(checkout.code(path), is_on_service):
+            found.append(ProgramFile(path, parsed, launch, path in programs))
     return found
+
+
+@lru_cache(maxsize=1024)  # the files of a directory lead to the same programs
+def _parsed(code: str, is_on_service: bool) -> ParsedFile | None:
+    """The file of some code; None if it cannot be parsed."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+            module = ast.parse(code)
+        return ParsedFile(module if is_on_service else without_hosted_branches(module))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def reached_names(files: Iterable[ProgramFile]) -> frozenset[str]:
     """The names of functions and classes that the files mention, from what runs when they are loaded on."""
-    definitions: dict[str, list[ast.ClassDef | Function]] = {}
+    mentions: dict[str, set[str]] = {}
     waiting: set[str] = set()
     for file in files:
-        for name, node in file.definitions.items():
-            definitions.setdefault(name, []).append(node)
+        for name, node in file.parsed.definitions.items():
+            mentions.setdefault(name, set()).update(file.parsed.mentions[name])
             if node.decorator_list:  # it can be registered
                 waiting.add(name)
-        for statement in file.top_level():
-            waiting |= _mentions(statement)
+        for _, is_main, names in file.parsed.top_level:
+            if file.is_program or not is_main:
+                waiting |= names
     reached: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            for node in definitions.get(name, ()):
-                waiting |= _mentions(node) - reached
+        reached.add(name)
+        waiting |= mentions.get(name, set()) - reached
     return frozenset(reached)
 
 
-def _mentions(node: ast.AST) -> set[str]:
-    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    return found | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+def _mentions(node: ast.AST) -> frozenset[str]:
+    names = (each.id if isinstance(each, ast.Name) else getattr(each, "attr", "") for each in ast.walk(node))
+    return frozenset(names) - {""}
 
 
 def _of_file(
@@ -173,26 +197,26 @@ def _of_file(
 ) -> Iterator[ProgramUse]:  # fmt: skip
     folders = tuple(dict.fromkeys((*map(checkout.relative, file.launch.folders), file.path.rpartition("/")[0])))
     known = {
-        name: (each[0][0].path, each[0][0].module, each[0][1])
+        name: (each[0][0].path, each[0][0].parsed.module, each[0][1])
         for name, each in functions.items()
-        if len(each) == 1 and (each[0][0] is file or name in file.own)
+        if len(each) == 1 and (each[0][0] is file or name in file.parsed.own)
     }
     top = list(file.top_level())
-    yield from _of_body(checkout, file, top, Place(file.path, top, file.module, folders, {}, known))
-    for name, node in file.definitions.items():
+    yield from _of_body(checkout, file, top, Place(file.path, top, file.parsed.module, folders, {}, known))
+    for name, node in file.parsed.definitions.items():
         if name not in reached:
             continue
         if isinstance(node, ast.ClassDef):
             yield from _derived(file, node)
         methods = [each for each in node.body if isinstance(each, Function)] if isinstance(node, ast.ClassDef) else []
         for each in (node,) if isinstance(node, Function) else methods:
-            place = Place(file.path, each.body, file.module, folders, {}, known)
+            place = Place(file.path, each.body, file.parsed.module, folders, {}, known)
             yield from _of_body(checkout, file, each.body, place)
 
 
 def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
     methods = tuple(each.name for each in node.body if isinstance(each, Function))
-    for base in map(file.resolve, node.bases):
+    for base in map(file.parsed.resolve, node.bases):
         if base and methods:
             yield ProgramUse(file.launch.line, base, f"{file.path}:{node.lineno}", file.is_program, methods=methods)
 
@@ -200,8 +224,10 @@ def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
 def _of_body(checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
     for node, is_certain in _calls(body):
         call = node.value if isinstance(node, ast.Assign) else node
-        name = file.resolve(call.func) or file.resolve_method(call.func) if isinstance(call, ast.Call) else ""
-        if not name or name.startswith(".") or not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call):
+            continue
+        name = file.parsed.resolve(call.func) or file.parsed.resolve_method(call.func)
+        if not name or name.startswith("."):
             continue
         arguments = {each.arg: f"{file.path}:{each.value.lineno}" for each in call.keywords if each.arg}
         spread = [keys_of(checkout, each.value, place) for each in call.keywords if each.arg is None]
