@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
 from envdoctor.core.remedies import either, for_environment, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import local_part, major_minor, public_part, satisfies
 from envdoctor.rules.facts import (
@@ -22,6 +21,7 @@ from envdoctor.rules.facts import (
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.python_ranges import distributions_in_use, known_pythons
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import agreed_range, versions_of
 from envdoctor.rules.torch_install import (
@@ -197,8 +197,8 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     if not python:
         return
     shown = (evidence("python_version", stack.python_version),)
-    packages = _distributions(stack)
-    wanted = {package: package.requires_python or _known_pythons(stack, package) for package in packages}
+    packages = distributions_in_use(stack)
+    wanted = {package: package.requires_python or known_pythons(stack, package) for package in packages}
     unsupported = {
         package: pythons for package, pythons in wanted.items() if satisfies(str(python), pythons) is False
     }
@@ -340,22 +340,6 @@ def is_jetson(machine: Machine) -> bool:
     """Whether the kernel or the name of a GPU is that of a Jetson."""
     models = [model for gpu in gpus_of(machine) if (model := model_of(gpu))]
     return "tegra" in (machine.system.kernel.value or "") or any(model.kind == "jetson" for model in models)
-
-
-def _distributions(stack: Stack) -> list[Distribution]:
-    """The installed distributions, and those that a report shows in use without a version."""
-    installed = stack.distributions.value or {}
-    used = [name for name in stack.uses.value or () if name not in installed] if is_from_report(stack) else []
-    return [*installed.values(), *(Distribution(name=name, version="") for name in used)]
-
-
-def _known_pythons(stack: Stack, distribution: Distribution) -> str:
-    """The Pythons of a release in a report, from the table; an installed environment has metadata.
-
-    Without a release the range has no lower bound.
-    """
-    pythons = supported_pythons(distribution.name, distribution.version) if is_from_report(stack) else ""
-    return pythons if distribution.version else ",".join(part for part in pythons.split(",") if part.startswith("<"))
 
 
 def _is_condas_torch(distribution: Distribution) -> bool:
