@@ -270,3 +270,11 @@ def _record_gpus(section: Section, fields: dict[str, str]) -> None:
             section.set_unreadable("gpus", "nvidia-smi returned no list (Could not collect)")
         else:
             section.set_absent("gpus", "nvidia-smi was not found or returned nothing (Could not collect)")
+
+
+def record_compiler(section: Section, value: str) -> bool:
+    """`13.2.0` of gcc, `gcc 11.4`, `gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0` in lists of people."""
+    text = f"gcc {value}" if value[:1].isdigit() else value
+    compiler = first_group(r"(?i)^((?:gcc|g\+\+)(?: ?\([^()]{2,40}\))? v?\d{1,2}\.\d[\d.]{0,6})", text)
+    section.set_fact("cuda.compiler", compiler)
+    return bool(compiler)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from envdoctor.redact.variables import redact_variable
-from envdoctor.reports.collect_env import record_platform, record_python_version, record_wsl
+from envdoctor.reports.collect_env import record_compiler, record_platform, record_python_version, record_wsl
 from envdoctor.reports.env_vars import is_relevant
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
@@ -80,7 +80,8 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
                 section.consumed |= numbers
         elif _record_entry(section, key, value):
             section.consumed |= numbers
-    if len(section.consumed) < MIN_LINES and not any(line.key == "os name" for line in lines):  # of systeminfo
+    rows = {line.number for line in lines if line.key == "os name" or line.text[0] == "|"}  # of systeminfo, a table
+    if len(section.consumed) < MIN_LINES and not rows & section.consumed:
         return None
     _record_unlabeled_cuda(section, cuda)
     return section
@@ -351,6 +352,7 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
         "system cuda", "system cuda toolkit", "local cuda", "nvcc", "cuda (nvcc)", "nvcc cuda", "cuda nvcc",
         "cuda toolkit (nvcc)",
     )),
+    (record_compiler, ("gcc", "g++", "gcc/g++", "gcc compiler", "compiler", "c++ compiler", "c compiler")),
     (_record_torch, (
         "torch", "pytorch", "torch.  version", "torch build", "pytorch build", "pytorch/cuda", "pytorch / cuda",
     )),

@@ -99,6 +99,7 @@ DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
 PYTHON = rf"(3\.\d{{1,2}}(?:\.\d\d?)?){END}"
 MINOR = r"(\d{1,2}\.\d{1,2})"
+TORCH_WITH = r"v?\d\.\d{1,2}(?:\.\d{1,2})? ?(?:\(|with |/ ?)"
 NVCC = r"(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->))"
 VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
 PATTERNS = tuple(
@@ -133,9 +134,13 @@ PATTERNS = tuple(
             "stack.torch.cuda",
             rf"(?i)\bcuda(?: runtime| version)? (?:of|in) (?:py)?torch(?: is)?[ :=]+{MINOR}(?:\.\d{{1,3}})?{END}",
         ),
+        (
+            "stack.torch.cuda",
+            rf"(?i)\b(?:py)?torch[ =:]{{1,3}}{TORCH_WITH}(?:cuda|cu) ?v?{MINOR}(?:\.\d{{1,3}})?{END}",
+        ),  # `Pytorch 2.1 (cuda 11.8)`
         ("stack.torch.cuda", rf"(?i)\bcuda {MINOR} (?:build of |version of )?(?:py)?torch\b"),
         ("package torch", rf"(?i)(?<![\w./+-])(?:py)?torch(\d\.\d{{1,2}}(?:\.\d{{1,2}})?(?:\+\w+)?){END}"),
-        ("cuda.compiler", r"\b(gcc \([^()]{2,40}\) \d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
+        ("cuda.compiler", r"\b(gcc (?:\([^()]{2,40}\) |version )?\d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),

@@ -24,6 +24,7 @@ LABEL = re.compile(
 START = re.compile(
     rf"\s*(?:[-*+\u2022>|$=]\s|#|[-=+]{{3}}|\d{{1,2}}[.)]\s|{TIME}|\[[\w./:-]+\]|[`\"'{{}}\]<]"
     r"|[A-Za-z][\w ./()&-]{0,44}(?:\s{0,40}: |:$|\s{3,}: ?)"
+    r"|[\w ./()-]{0,24}[\u3040-\u30ff\u4e00-\u9fff][\w ./()-]{0,24}:"  # `\u663e\u5361:RTX 4090`
     r"|[A-Za-z_][\w./\[\]-]{0,60}(?:==|=|\s{2,}v?\d| v?\d+\.\d| @ |\s\.{3,})"
     r"|Traceback|Collecting environment|File \""
     r"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
@@ -38,7 +39,7 @@ NO_END = re.compile(
     re.IGNORECASE,
 )
 MAX_LONGEST_WORD = 12  # how much shorter than the width all lines can be
-MIN_RUN, PARAGRAPH_STARTS = 4, 0.6
+MIN_RUN, PARAGRAPH_STARTS, MIN_PARAGRAPH_WIDTH = 4, 0.6, 30
 MAX_PARTS_OF_ROW = 3
 RULE_OR_ROW = re.compile(r"\s*[|+].*[|+]\s*$|\s*[-=+~_*#]{3}[-=+~_*# |]*$")
 
@@ -117,7 +118,8 @@ def _find_breaks(raw: list[str]) -> set[int]:
             if any(width < end for width in widths) and _has_no_end(text, following) and _can_go_on(text, following):
                 breaks.add(number)
         else:
-            if len(run) >= MIN_RUN and starts <= PARAGRAPH_STARTS * len(run):  # a paragraph
+            is_paragraph = len(run) >= MIN_RUN and longest >= MIN_PARAGRAPH_WIDTH
+            if is_paragraph and starts <= PARAGRAPH_STARTS * len(run):
                 breaks.update(run)
             run, starts = [], 0
     return breaks

@@ -1,0 +1,141 @@
+"""Reports of two to six facts in the spellings that people use: each names the fault, and sound pairs stay silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from envdoctor.reports import parse_report
+from envdoctor.rules import evaluate
+
+Facts = dict[str, str]
+NAMES = {"torch": "PyTorch", "python": "Python", "gpu": "GPU", "driver": "Driver", "os": "OS"}
+CHINESE = {"torch": "pytorch", "gpu": "显卡", "driver": "显卡驱动", "os": "操作系统"}
+BARE = ("gpu", "os")  # named without their label in prose
+
+
+def bullets(facts: Facts) -> str:
+    return "My environment:\n" + "".join(f"- {NAMES.get(name, name)}: {value}\n" for name, value in facts.items())
+
+
+def labels(facts: Facts) -> str:
+    return "".join(f"{NAMES.get(name, name)} version: {value}\n" for name, value in facts.items())
+
+
+def pins(facts: Facts) -> str:
+    return "".join(
+        f"{NAMES[name]}: {value}\n" if name in NAMES and name != "torch" else f"{name}=={value}\n"
+        for name, value in facts.items()
+    )
+
+
+def sentence(facts: Facts) -> str:
+    items = [value if name in BARE else _with_cuda(name, value) for name, value in facts.items()]
+    return f"It fails on my machine. Environment: {', '.join(items)}.\n"
+
+
+def table(facts: Facts) -> str:
+    rows = "".join(f"| {NAMES.get(name, name)} | {value} |\n" for name, value in facts.items())
+    return "| Component | Version |\n|---|---|\n" + rows
+
+
+def full_width(text: str) -> str:
+    """The text with the marks of Chinese in place of their names."""
+    return text.replace("COLON", "\uff1a").replace("COMMA", "\uff0c")
+
+
+def chinese(facts: Facts) -> str:
+    lines = ["运行报错COMMA环境如下COLON"]
+    for name, value in facts.items():
+        version, _, digits = value.partition("+cu") if name == "torch" else (value, "", "")
+        lines.append(f"{CHINESE.get(name, name)}{'' if name in BARE else '版本'}COLON{version}")
+        lines += [f"cuda版本COLON{digits[:2]}.{digits[2:]}"] if digits else []
+    return full_width("\n".join(lines) + "\n")
+
+
+def plain(facts: Facts) -> str:
+    return "Here is my setup\n" + "".join(
+        f"{value}\n" if name in BARE else f"{name} {value}\n" for name, value in facts.items()
+    )
+
+
+def _with_cuda(name: str, value: str) -> str:
+    """`Pytorch 2.1.0 (cuda 11.8)`."""
+    version, _, digits = value.partition("+cu")
+    return f"Pytorch {version} (cuda {digits[:2]}.{digits[2:]})" if digits else f"{name} {value}"
+
+
+SPELLINGS: tuple[Callable[[Facts], str], ...] = (bullets, labels, pins, sentence, table, chinese, plain)
+FAULTY: tuple[tuple[str, Facts], ...] = (
+    ("gpu-arch-not-in-build", {"torch": "2.1.0+cu118", "gpu": "RTX 5090"}),
+    ("gpu-arch-not-in-build", {"torch": "1.13.1+cu117", "gpu": "H100", "os": "Ubuntu 20.04"}),
+    ("gpu-arch-dropped", {"torch": "2.9.1+cu130", "gpu": "GTX 1080 Ti", "os": "Windows 10"}),
+    ("driver-too-old", {"torch": "2.9.0+cu130", "gpu": "RTX 4090", "driver": "550.54.14"}),
+    ("python-unsupported", {"torch": "2.1.0+cu118", "python": "3.13.1", "os": "Windows 11"}),
+    ("python-unsupported", {"torch": "2.5.1+cu121", "python": "3.8.10"}),
+    ("python-unsupported", {"tensorflow": "2.15.0", "python": "3.13", "os": "Windows 11"}),
+    ("python-unsupported", {"transformers": "4.50.0", "python": "3.8"}),
+    ("python-unsupported", {"vllm": "0.9.1", "python": "3.13"}),
+    ("bnb-no-cuda-binary", {"torch": "2.7.0+cu128", "bitsandbytes": "0.45.0"}),
+    ("torch-companion-mismatch", {"torch": "2.6.0", "torchaudio": "2.5.1", "python": "3.10"}),
+    ("numpy2-abi", {"torch": "2.1.2", "numpy": "2.0.1"}),
+)
+SOUND: tuple[Facts, ...] = (
+    {"torch": "2.7.1+cu128", "gpu": "RTX 5090", "python": "3.12"},
+    {"torch": "2.4.1+cu118", "gpu": "Tesla V100", "driver": "470.199.02"},
+    {"torch": "2.6.0+cu126", "gpu": "GTX 1080 Ti", "os": "Windows 10", "python": "3.13"},
+    {"torch": "2.9.0+cu130", "gpu": "RTX 4090", "driver": "580.95.05", "python": "3.14"},
+    {"tensorflow": "2.17.0", "python": "3.12"},
+    {"tensorflow": "2.9.1", "python": "3.8"},
+    {"transformers": "4.46.3", "python": "3.8"},
+    {"vllm": "0.11.0", "python": "3.13"},
+    {"torch": "2.1.2+cu121", "numpy": "1.26.4", "python": "3.11"},
+)
+
+
+def problems(text: str) -> set[str]:
+    """The causes of the errors and warnings of a report."""
+    report = parse_report(text)
+    return {
+        each.cause
+        for each in evaluate(report.machine, report.stack)
+        if each.status in ("error", "warning", "crashed")
+    }
+
+
+@pytest.mark.parametrize("spell", SPELLINGS, ids=lambda spell: spell.__name__)
+@pytest.mark.parametrize(("cause", "facts"), FAULTY, ids=lambda value: str(value)[:60])
+def test_faulty_pair_is_named_in_each_spelling(cause: str, facts: Facts, spell: Callable[[Facts], str]) -> None:
+    assert cause in problems(spell(facts)), spell(facts)
+
+
+@pytest.mark.parametrize("spell", SPELLINGS, ids=lambda spell: spell.__name__)
+@pytest.mark.parametrize("facts", SOUND, ids=lambda value: str(value)[:60])
+def test_sound_facts_are_silent_in_each_spelling(facts: Facts, spell: Callable[[Facts], str]) -> None:
+    assert not problems(spell(facts)), spell(facts)
+
+
+def test_host_compiler_of_a_list_is_read() -> None:
+    assert "gcc-too-new-for-nvcc" in problems("- gcc: 13.2.0\n- nvcc: 11.8\n")
+    assert "gcc-too-new-for-nvcc" in problems("GCC version: gcc (Ubuntu 12.3.0-1ubuntu1) 12.3.0\nnvcc: 11.3\n")
+    assert "gcc-too-new-for-nvcc" in problems(
+        "gcc (GCC) 11.2.0\nnvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 10.1, V10.1.243\n"
+    )
+    assert not problems("- gcc: 11.4.0\n- nvcc: 11.8\n")
+    assert not problems("- compiler: clang 14.0.0\n- nvcc: 11.8\n")
+
+
+def test_python_of_an_environment_with_an_imported_torch_is_no_fault() -> None:
+    """A distribution can build torch for a newer Python; there, torch prints whether CUDA is available."""
+    printed = "PyTorch version: 2.4.0\nPython version: 3.13.1\nIs CUDA available: True\n"
+    assert not problems(printed)
+    assert not problems("torch: 2.4.0a0+3bcc3cddb5.nv24.07\nPython: 3.13\n")  # of a container
+    assert not problems("torch: 2.4.0\nPython: 3.1\n")  # cut off
+
+
+def test_short_lines_with_chinese_labels_are_no_paragraph() -> None:
+    text = "环境如下COLON\n显卡COLONRTX 4090\npytorch版本COLON2.4.1\n操作系统COLONWindows 10\npython版本COLON3.10\n"
+    report = parse_report(full_width(text))
+    assert report.stack.python_version.value == "3.10"
+    assert report.machine.system.os.value == "Windows 10"
