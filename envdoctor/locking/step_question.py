@@ -75,7 +75,9 @@ def step_question(problem: StepProblem) -> StepQuestion:
     placeholders |= dict.fromkeys(newest_source_releases(target.exclude_newer))
     wheels, newest = wheels_of_torch_index(problem)
     placeholders |= dict.fromkeys(wheels)
-    limits += [f"{name}<={version}" for name, version in newest.items()]
+    # An index without the installed release is no reason to replace it.
+    kept = {each.partition("==")[0] for each in preferences}
+    limits += [f"{name}<={version}" for name, version in newest.items() if name not in kept]
     platform = Target(target.platform, target.glibc if re.fullmatch(r"2\.\d+", target.glibc) else _GLIBC, ()).platform
     return StepQuestion(
         tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), overrides, tuple(sorted(preferences)),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.manifests.alternative_builds import alternative_builds
 from envdoctor.manifests.conditional_blocks import conditional_reinstalls
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.twin_sections import twin_sections
@@ -140,6 +141,7 @@ def _find_groups(lines: Sequence[str], blocks: Sequence[Block]) -> list[list[Bra
         *_sections(lines, code),
         *_separated_blocks(lines, blocks),
         *_comments_in_blocks(blocks),
+        *([Branch(*each) for each in group] for group in alternative_builds(blocks)),
         *_examples(lines, blocks),
         *([Branch(*each) for each in pair] for pair in conditional_reinstalls(lines, blocks)),
         *([Branch(*each) for each in pair] for pair in twin_sections(lines, blocks)),
