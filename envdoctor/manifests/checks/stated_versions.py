@@ -24,7 +24,7 @@ _PACKAGES = {
 }  # fmt: skip
 _STATED = re.compile(
     rf"(?<![\w./-])({'|'.join(_PACKAGES)})`?\s*(?:\||:|version|==)?\s*`?v?(\d+\.\d+(?:\.\d+)*(?:\.post\d+)?)(?!\.?\d)(?![\w.]*-py)"
-    r"(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
+    r"(?!`?\+)(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
     re.IGNORECASE,
 )
 _PIN = re.compile(r"#\s*[\w.\[\]-]+==[\w.+!*]+\s*")  # that is switched off
@@ -43,16 +43,26 @@ _HISTORY = re.compile(
 )
 
 
+_VERSION_COLUMN = re.compile(
+    r"\b(?:versions?|releases?|requirements?|dependenc\w+|packages?|librar\w+|software|components?|tested|pinned|stack)\b"
+    r"|版本|依赖",
+    re.IGNORECASE,
+)
+_SEPARATOR_ROW = re.compile(r"\s*\|[\s|:-]+\s*")
+
+
 @rule("RUN007", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SPECIFIERS,
       needs=("release",))  # fmt: skip
 def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
-    """The title, a table or the text states a version that the steps do not install."""
+    """The title, a table of versions or the text states a version that the steps do not install."""
     code = {number for block in context.guide.blocks for number, _ in block.lines}
+    measured = _rows_of_measurements(context.guide.lines)
     seen: set[str] = set()
     for number, text in enumerate(context.guide.lines, 1):
         is_head = text.startswith("#") or text.lstrip().startswith("|")
         if (
             number in code
+            or number in measured
             or _PIN.fullmatch(text)
             or _HISTORY.search(text)
             or not (is_head or _DESCRIBES.search(text))
@@ -75,6 +85,20 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
                 line=number,
                 evidence=(line, *_released(name, installed)),
             )
+
+
+def _rows_of_measurements(lines: Sequence[str]) -> set[int]:
+    """The rows of tables whose heading names neither versions nor packages: `| PyTorch | 0.56 |` can be seconds."""
+    found: set[int] = set()
+    is_measured = False
+    for number, text in enumerate(lines, 1):
+        if not text.lstrip().startswith("|"):
+            is_measured = False
+        elif number < len(lines) and _SEPARATOR_ROW.fullmatch(lines[number]):
+            is_measured = bool(text.strip(" |")) and not _VERSION_COLUMN.search(text)
+        elif is_measured:
+            found.add(number)
+    return found
 
 
 def _following(lines: Sequence[str], number: int) -> str:
