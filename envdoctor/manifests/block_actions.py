@@ -57,6 +57,7 @@ _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
 _STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
+_CONDITION = re.compile(r"==\s*(?:True|False|None|[\"'])")  # a variable is compared with a value
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
@@ -317,6 +318,7 @@ def _file_name(block: Block) -> str:
 
 
 def _is_requirements(block: Block) -> bool:
+    """Whether most lines are requirements with a version, and none compares a variable with a value."""
     texts = [text.partition("#")[0].strip() for _, text in block.lines]
     texts = [text for text in texts if text and not text.startswith("-")]
     with_specifier = [
@@ -325,7 +327,9 @@ def _is_requirements(block: Block) -> bool:
         if re.fullmatch(r"[A-Za-z0-9._\[\],-]+\s*(?:==|>=|~=|<=|<)\s*\S+.*", text)
         and parse_install_requirement(text, 0)
     ]
-    return len(with_specifier) >= 2 and len(with_specifier) * 2 > len(texts) and not _is_shell(block)
+    has_conditions = any(_CONDITION.search(text) for text in texts)
+    is_list = len(with_specifier) >= 2 and len(with_specifier) * 2 > len(texts)
+    return is_list and not has_conditions and not _is_shell(block)
 
 
 def _is_assignments(block: Block) -> bool:

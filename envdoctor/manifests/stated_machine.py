@@ -23,7 +23,7 @@ _MAX_BEFORE = 40  # characters before a Python that tell whether it is one of se
 _PYTHON = re.compile(
     r"(?<![\w.])python(?: version)? ?(?:[=:v_-]|%20){0,2} ?(3\.\d{1,2})(?:\.(?:\d+|x))?(?![\w.]*\d)"
     r"(?!(?:\s|_|%20)*(?:\+|%2B|(?:[-–]|to|through|bis)(?:\s|_|%20)*3\.\d|[~–]|-\s|-$|或|及|以上"  # noqa: RUF001
-    r"|or\s(?:newer|later|higher|above|greater|up)|and\s(?:newer|later|above|up|higher)))",
+    r"|compatib|support|or\s(?:newer|later|higher|above|greater|up)|and\s(?:newer|later|above|up|higher)))",
     re.IGNORECASE,
 )
 _FURTHER = re.compile(r"(?:\s|_|%20)*(?:[,/|]|%7C|or\b|and\b|oder\b|und\b)(?:\s|_|%20)*(3\.\d{1,2})(?!\.\d*\.|\d)")

@@ -32,12 +32,12 @@ class _GitRelease(NamedTuple):
     is_tag: bool
 
 
-@rule("RUN016", kind="guide", severity="warning", cause="python-unsupported", url=REQUIRES_PYTHON)
+@rule("RUN016", kind="guide", severity=("warning", "info"), cause="python-unsupported", url=REQUIRES_PYTHON)
 def package_needs_a_newer_python(context: GuideContext) -> Iterator[Problem]:
     """A package from a repository, or the newest release of one, needs a newer Python than the guide has.
 
-    For the main branch, the newest release on the index stands. With the Python that a text names, an installer takes
-    an older release without a message.
+    For the main branch, the newest release on the index stands. With the lowest Python that a text permits, an
+    installer takes an older release without a message, which can be the intended one: a note.
     """
     if context.index_facts is None:
         return
@@ -142,7 +142,7 @@ def _silently_older(
     context: GuideContext, requirement: InstallRequirement, newest: IndexedRelease, python: str, stated: int
 ) -> Problem:
     return Problem(
-        "warning",
+        "info",
         f"the text permits Python {python}, but {newest.name} {newest.version} requires Python "
         f"{newest.requires_python}: on Python {python} installers take an older release without a message",
         (

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from support.cases import each_case
+from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_file, audit_text
 from envdoctor.resolution.step import NoSolver
@@ -194,6 +195,12 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     ),
     "a build of conda": ("a.sh", "conda install numpy=1.26.4=py310h1_0 -y\n", "RUN166", []),
     "extras after the version": ("a.sh", "pip install axolotl==0.8.0[vllm]\n", "RUN166", [1]),
+    "values of columns": (
+        "README.md", "```text\na == False\nreward == 0.0\nb == \"\"\n```\n" + sh("pip install torch"), "RUN166", [],
+    ),
+    "requirements in a block of text": (
+        "README.md", "```text\ntorch == 2.6.0\nnumpy >= 1.26 <2\npeft == 0.15.0\n```\n", "RUN166", [3],
+    ),
     "a comma after a name": ("a.sh", "pip install torch, numpy\n", "RUN166", [1]),
     "two requirements in a line": ("requirements.txt", "torch==2.6.0 numpy==1.26.4\n", "RUN166", [1]),
     "two bounds without a comma": ("requirements.txt", "torch==2.6.0\nnumpy>=1.20<2\n", "RUN166", [2]),

@@ -166,6 +166,8 @@ def test_the_python_of_the_user_comes_first(tmp_path: Path) -> None:
         ("Python 3.8, 3.9 and 3.10", ""),
         ("Python 3.10, PyTorch 2.1", "3.10"),
         ("It does not work with Python 3.12", ""),
+        ("Use Optional[str] for Python 3.8 compatibility.", ""),
+        ("We dropped Python 3.8 support.", ""),
         ("| Software | Version |\n|---|---|\n| Python            | 3.10.4    |", "3.10"),
         ("| Software | Minimum version |\n|---|---|\n| Python | 3.10 |", ""),
         ("| Python | 3.9 | or newer |", ""),
