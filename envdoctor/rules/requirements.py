@@ -16,7 +16,15 @@ from envdoctor.knowledge.releases import (
     releases_of,
     requirements_of_release,
 )
-from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import (
+    is_local_build,
+    is_prerelease,
+    local_part,
+    minor_of,
+    public_part,
+    satisfies,
+    version_key,
+)
 from envdoctor.rules.facts import is_from_conda, is_from_report, is_without_cuda, torch_version
 
 # Packages with one release for each torch release.
@@ -248,6 +256,8 @@ def _check_requirements(stack: Stack) -> Requirements:
                     continue
                 if required.name == "torch" and _may_be_of_conda(distribution, present):
                     continue
+                if required.name == "triton" and _is_later_build(present, required.specifier):
+                    continue
                 old = is_below(present, required.specifier)
                 violation = Violation(
                     distribution.name, distribution.version, required.name, required.specifier, present, old
@@ -292,8 +302,22 @@ def _built_together(one: Distribution, other: Distribution | None, version: str,
 
 
 def _may_be_of_conda(distribution: Distribution, torch: str) -> bool:
-    """Whether conda has the release for the installed torch as well. METADATA, which a report lacks, decides."""
-    return not distribution.requires and has_conda_build(distribution.name, distribution.version, torch)
+    """Whether conda has the release for the installed torch as well. METADATA, which a report lacks, decides.
+
+    A torch of the PyTorch index (`1.12.1+cu113`) is not of conda.
+    """
+    is_of_index = local_part(torch).startswith("cu")
+    return (
+        not distribution.requires
+        and not is_of_index
+        and has_conda_build(distribution.name, distribution.version, torch)
+    )
+
+
+def _is_later_build(version: str, specifier: str) -> bool:
+    """Whether a version is a later build of a required release, as triton-windows has them: `3.6.0.post26`."""
+    release, _, build = version.partition(".post")
+    return build.isdecimal() and satisfies(release, specifier) is True
 
 
 def _is_undecidable(violation: Violation) -> bool:
