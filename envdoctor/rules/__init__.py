@@ -24,6 +24,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     tensorflow,
     toolchain,
     torch_build,
+    torch_driver,
     training,
     variables,
     vllm,

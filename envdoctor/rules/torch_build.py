@@ -11,19 +11,16 @@ from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
-from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit_of_generation, oldest_driver, toolkit
-from envdoctor.knowledge.images import ngc_image_of, ngc_images
+from envdoctor.knowledge.cuda import first_toolkit_of_generation
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
-from envdoctor.rules.driver_remedies import is_driver_too_old, supports_compat, upgrade_driver
+from envdoctor.rules.driver_remedies import upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
     gpu_labels,
     gpus_of,
-    has_windows_driver,
     is_reported,
-    model_of,
     parse_major_minor,
     torch_cuda,
     torch_label,
@@ -31,7 +28,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
-from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, platform_of
+from envdoctor.rules.torch_install import best_torch, covers, driver_for, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 OTHER_GPU = r"(?i)\b(amd|radeon|instinct|gfx\w+|intel|arc)\b"
@@ -142,57 +139,6 @@ def _is_chosen_cpu_build(machine: Machine, stack: Stack) -> bool:
     return is_reported(machine.gpus) and linux and "+cpu" in torch_version(stack)
 
 
-@rule("TORCH004", kind="environment", severity=("error", "warning", "info"), cause="driver-too-old")
-def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The driver is older than the CUDA major version of torch requires.
-
-    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580. With an older driver torch
-    prints "The NVIDIA driver on your system is too old" and finds no GPU. Within a major version an older driver is
-    enough (minor-version compatibility).
-
-    Fix: install a newer driver, or torch for an older CUDA version. On data-centre GPUs the `cuda-compat` package of
-    the newer CUDA version works with an older driver of a supported branch (forward compatibility).
-
-    References:
-    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
-    https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
-    """
-    cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    if not cuda or not is_driver_too_old(machine, cuda, windows=has_windows_driver(machine)):
-        return
-    needed = oldest_driver(cuda, windows=has_windows_driver(machine))
-    label = driver or f"for CUDA {machine.driver.cuda.value}"
-    minimum = ".".join(f"{part:02}" for part in needed)
-    shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
-    container = ngc_image_of(torch_version(stack))
-    untested = bool(container) and stack.cuda_available.state != "known"
-    compatible = untested and supports_compat(machine, cuda)
-    if stack.cuda_available.value or compatible:
-        works = "NVIDIA's container has libraries for" if compatible else "CUDA works by"
-        yield Problem(
-            "info",
-            f"driver {label} is older than CUDA {cuda} requires ({minimum}); {works} forward compatibility",
-            shown,
-            "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
-            steps("ls /usr/local/cuda/compat"),
-        )
-        return
-    advice = None if container else best_torch(machine, stack)
-    upgrade, remedies = upgrade_driver(
-        machine, ".".join(f"{part:02}" for part in max(needed, driver_of_gpus(machine)))
-    )
-    # NVIDIA's table has only the driver branches that are still supported; the container may work with others.
-    may_work = untested and {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))} == {"data-centre"}
-    yield Problem(
-        "warning" if may_work else "error",
-        f"driver {label}; {torch_label(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
-        shown,
-        (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
-        + (_older_container(machine, driver) if container else _forward_advice(machine, cuda)),
-        (*(steps(*advice.steps) if advice else ()), *remedies),
-    )
-
-
 def nvidia_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """The GPUs, without those that a report of a ROCm or XPU build lists."""
     return tuple(gpu for gpu in gpus_of(machine) if not re.search(OTHER_GPU, gpu.name.value or ""))
@@ -247,7 +193,7 @@ def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
 
 def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Problem]:
     native, ptx, source = code_of_torch(machine, stack)
-    rows = () if native else _possible_builds(machine, stack)
+    rows = () if native else possible_builds(machine, stack)
     for gpu in _visible(machine):
         if not (capability := capability_of(gpu)):
             continue
@@ -280,7 +226,7 @@ def _is_newer(native: tuple[str, ...], gpu: Capability) -> bool:
     return gpu > built[0] and (gpu >= OLDEST_ALWAYS_SUPPORTED or gpu in TEGRA)
 
 
-def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
+def possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
     """PyTorch's builds that match a report with only a release, only a CUDA version, or a nightly build.
 
     A nightly build matches the releases before and after it for the same CUDA version.
@@ -354,25 +300,6 @@ def _without_build(machine: Machine, stack: Stack, gpus: str) -> tuple[str, tupl
     fix = f"Driver {machine.driver.version.value} is too old for every build of torch with code for {gpus}. {upgrade}"
     then = after.steps if after else ()
     return fix + (f" Then install {after}." if after else ""), either(*((*row.commands, *then) for row in remedies))
-
-
-def _older_container(machine: Machine, driver: str) -> str:
-    """The newest of NVIDIA's containers whose CUDA version the driver and the GPUs support, as a sentence."""
-    capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
-    for row in reversed(ngc_images()):
-        kit, oldest = toolkit(major_minor(row.cuda)), oldest_driver(row.cuda)
-        has_code = kit and all(c and OLDEST_ALWAYS_SUPPORTED <= c <= major_minor(kit.newest) for c in capabilities)
-        if has_code and capabilities and oldest and dotted_numbers(driver) >= oldest:
-            return f" Or use nvcr.io/nvidia/pytorch:{row.tag}-py3, whose CUDA version is {row.cuda}."
-    return ""
-
-
-def _forward_advice(machine: Machine, cuda: str) -> str:
-    kinds = {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))}
-    if kinds != {"data-centre"} or major_minor(cuda)[0] < 12:
-        return ""
-    package = f"cuda-compat-{cuda.replace('.', '-')}"
-    return f" On these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
 
 
 @rule("TORCH010", kind="environment", severity="warning", cause="cublas-known-fault")

@@ -59,7 +59,15 @@ def test_apply_rejects_what_uv_rejects(command: str) -> None:
 
 
 # Rules whose remedies must cure the finding; a rule of another module is added with its remedies.
-MODULES = ("torch_build", "companions", "extensions", "python", "obsolete_variables", "shared_libraries")
+MODULES = (
+    "torch_build",
+    "torch_driver",
+    "companions",
+    "extensions",
+    "python",
+    "obsolete_variables",
+    "shared_libraries",
+)
 SUBJECTS = {
     **{name: (machine, stack) for name, (machine, stack, _) in REPORTS.items()},
     **{f"{number} {case.rule}": case.sees for number, case in enumerate(CASES)},
