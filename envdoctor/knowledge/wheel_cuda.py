@@ -14,6 +14,8 @@ class WheelCuda(TableRow, frozen=True, kw_only=True):
     cuda: str  # "12"
     effect: str  # without these libraries
     cudnn: str = ""  # "9"; empty: any, or none
+    not_with: str = ""  # a package next to which this one is often installed for another purpose
+    bundled: bool = False  # an extra of the package installs these libraries
 
     @property
     def libraries(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envdoctor.reports.gpus import compute_capability, parse_gpu_phrase
+from envdoctor.reports.gpus import OTHER_BRANDS, compute_capability, parse_gpu_phrase
 from envdoctor.reports.section import Section, first_group
 
 CAPABILITY = re.compile(
@@ -26,7 +26,9 @@ def record_gpus(section: Section, value: str) -> bool:
     names = [name for part in parts for name in _names(part)][:MAX_GPUS]
     names = names or [name for text in PARENTHESES.findall(value) for name in _names(text.strip("()").split(",")[0])]
     if not names and not capability:
-        return False
+        if other := OTHER_BRANDS.search(value):
+            section.set_absent("gpus", f"no NVIDIA GPU, but {value[other.start() : other.start() + 60]}")
+        return other is not None
     first = len(section.gpus)
     for index, name in enumerate(names, first):
         section.set_gpu_fact(index, "name", name)

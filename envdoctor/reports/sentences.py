@@ -84,6 +84,7 @@ BARE_GPU = re.compile(
 OTHER_GPU = re.compile(
     r"\b(?:Intel )?Arc (?:[AB]\d{3}|Pro)\b|\bRadeon (?:RX|Pro|VII)\b|\bRX ?[5-9]\d00(?: ?XTX?)?\b"
     r"|\bInstinct MI\d{2,3}\b"
+    r"|(?i:\b(?:no (?:discrete|dedicated)|without an? nvidia) (?:gpu|graphics(?: card)?|(?:video )?card)\b)"
 )
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(

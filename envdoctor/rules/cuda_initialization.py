@@ -35,6 +35,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import install_torch
 
 HGX_GPUS = 4
+NO_NVIDIA_GPU = "no NVIDIA GPU, but"  # the note on the GPUs of a report that names one of another vendor
 # Kernels that Ubuntu and Debian do not provide: such a system runs in a container on another host.
 FOREIGN_KERNEL = r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d"
 UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04": ((5, 15), (6, 8)),
@@ -258,7 +259,8 @@ def finds_no_driver(machine: Machine, stack: Stack) -> bool:
     if is_for_another_platform(stack):
         return False
     no_driver = no_driver and "NVML error" not in machine.gpus.note  # covered by the rules on the driver
-    return bool(torch_cuda(stack)) and stack.cuda_available.value is False and no_driver and not _jetson(machine)
+    fails = stack.cuda_available.value is False or machine.gpus.note.startswith(NO_NVIDIA_GPU)
+    return bool(torch_cuda(stack)) and fails and no_driver and not _jetson(machine)
 
 
 def cuda_fails(machine: Machine, stack: Stack) -> bool:

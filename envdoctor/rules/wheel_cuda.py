@@ -45,7 +45,9 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
     for name in packages_with_cuda():
         version = versions.get(name, "")
         row = wheel_cuda(name, version) if version and not local_part(version) else None  # of PyPI
-        if row and not row.fits(cuda, cudnn) and not _is_provided(machine, versions, row):
+        if not row or row.bundled or row.not_with in versions:
+            continue
+        if not row.fits(cuda, cudnn) and not _is_provided(machine, versions, row):
             yield _problem(stack, row, name, (cuda, cudnn))
 
 

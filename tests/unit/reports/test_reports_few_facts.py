@@ -72,6 +72,11 @@ FAULTY: tuple[tuple[str, Facts], ...] = (
     ("gpu-arch-not-in-build", {"torch": "1.13.1+cu117", "gpu": "H100", "os": "Ubuntu 20.04"}),
     ("gpu-arch-dropped", {"torch": "2.9.1+cu130", "gpu": "GTX 1080 Ti", "os": "Windows 10"}),
     ("driver-too-old", {"torch": "2.9.0+cu130", "gpu": "RTX 4090", "driver": "550.54.14"}),
+    ("driver-too-old", {"torch": "2.8.0", "gpu": "RTX 3090", "driver": "470.199.02", "os": "Ubuntu 20.04"}),
+    ("glibc-too-old", {"torch": "2.8.0", "os": "CentOS 7"}),
+    ("glibc-too-old", {"vllm": "0.11.0", "os": "Ubuntu 18.04"}),
+    ("no-nvidia-gpu", {"torch": "2.3.1+cu121", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"}),
+    ("python-unsupported", {"onnxruntime-gpu": "1.17.1", "python": "3.13"}),
     ("python-unsupported", {"torch": "2.1.0+cu118", "python": "3.13.1", "os": "Windows 11"}),
     ("python-unsupported", {"torch": "2.5.1+cu121", "python": "3.8.10"}),
     ("python-unsupported", {"tensorflow": "2.15.0", "python": "3.13", "os": "Windows 11"}),
@@ -86,6 +91,12 @@ SOUND: tuple[Facts, ...] = (
     {"torch": "2.4.1+cu118", "gpu": "Tesla V100", "driver": "470.199.02"},
     {"torch": "2.6.0+cu126", "gpu": "GTX 1080 Ti", "os": "Windows 10", "python": "3.13"},
     {"torch": "2.9.0+cu130", "gpu": "RTX 4090", "driver": "580.95.05", "python": "3.14"},
+    {"torch": "2.5.1", "os": "CentOS 7", "python": "3.11"},
+    {"torch": "2.8.0", "os": "Ubuntu 20.04", "python": "3.11"},
+    {"torch": "1.12.1", "xformers": "0.0.18"},  # conda has this build
+    {"torch": "2.3.1+cpu", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"},
+    {"torch": "2.10.0+cu130", "triton": "3.6.0.post26", "os": "Windows 11", "gpu": "RTX 5070 Ti"},  # triton-windows
+    {"onnxruntime-gpu": "1.18.1", "python": "3.12"},
     {"tensorflow": "2.17.0", "python": "3.12"},
     {"tensorflow": "2.9.1", "python": "3.8"},
     {"transformers": "4.46.3", "python": "3.8"},
@@ -139,3 +150,36 @@ def test_short_lines_with_chinese_labels_are_no_paragraph() -> None:
     report = parse_report(full_width(text))
     assert report.stack.python_version.value == "3.10"
     assert report.machine.system.os.value == "Windows 10"
+
+
+def test_tensorflow_is_compared_with_the_toolkit_of_the_form() -> None:
+    form = "### TensorFlow version\n\ntf {}\n\n### Python version\n\n3.8\n\n### CUDA/cuDNN version\n\ncuda {}\n"
+    assert "cudart-missing" in problems(form.format("2.13", "12.8 cudnn 9.7.1"))
+    assert not problems(form.format("2.13", "11.8"))
+    assert not problems("tensorflow==2.13.0\ntorch==2.1.0+cu121\nnumpy==1.24.3\n")  # for TensorBoard
+    assert not problems(form.format("2.16.1", "11.8").replace("3.8", "3.11"))  # tensorflow[and-cuda] has CUDA 12
+
+
+def test_sentence_about_a_machine_without_nvidia_gpu() -> None:
+    pc = (
+        "pytorch 2.0.1+cu118\nWindows10\nPython 3.10.11\nAn office computer with no discrete graphics, only UHD 630\n"
+    )
+    assert "no-nvidia-gpu" in problems(pc)
+    assert "no-nvidia-gpu" not in problems(pc.replace("no discrete graphics, only UHD 630", "an RTX 3060"))
+
+
+def test_old_system_of_a_container_or_of_an_imported_torch_is_no_fault() -> None:
+    assert not problems("OS: CentOS 7\nPyTorch: 2.8.0\nCUDA available: True\n")
+    assert not problems(
+        "- OS: CentOS 7\n- Docker image: pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime\n- torch: 2.8.0\n"
+    )
+
+
+def test_release_with_a_build_for_the_driver_is_no_fault() -> None:
+    assert not problems("- PyTorch: 2.6.0\n- GPU: RTX 3090\n- Driver: 470.199.02\n")  # one is for CUDA 11.8
+
+
+def test_torch_of_the_index_is_not_of_conda() -> None:
+    """conda has xformers 0.0.18 for torch 1.12.1, PyPI for 2.0.0 only."""
+    assert "torch-abi-mismatch" in problems("torch==1.12.1+cu113\nxformers==0.0.18\nnumpy==1.24.0\n")
+    assert not problems("torch==1.12.1\nxformers==0.0.18\nnumpy==1.24.0\n")
