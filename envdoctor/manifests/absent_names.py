@@ -10,6 +10,7 @@ from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -30,6 +31,9 @@ def absent_by_tables(packages: Mapping[str, ResolvedPackage], used: Iterable[Cod
         is_of_torch = package.name in TORCH_FAMILY
         version = public_part(package.version) if is_of_torch else package.version
         if not version or "+" in version or (package.origin != "PyPI" and not is_of_torch):
+            continue
+        if is_of_torch and (name := find_module(removed_modules({package.name: version}), each.module, each.name)):
+            yield AbsentImport(each, name, IndexedRelease(package.name, version, ""))
             continue
         for name, spans in _periods(each):
             if spans and spans[0].package == package.name and not any(span.can_be_in(version) for span in spans):

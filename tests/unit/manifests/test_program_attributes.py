@@ -158,3 +158,12 @@ def test_a_name_that_a_later_release_states_is_not_absent_before() -> None:
     package = ResolvedPackage("torchaudio", "2.7.1", 1, "torchaudio==2.7.1", pinned=True)
     use = CodeImport(1, "torchaudio", "load_with_torchcodec", "a.py:1", is_attribute=True)
     assert list(absent_by_tables({"torchaudio": package}, [use])) == []
+
+
+def test_modules_that_torch_and_torchvision_removed() -> None:
+    absent = {}
+    uses = [CodeImport(1, "torch._six", "inf", "a.py:1"), CodeImport(2, "torchvision.models.utils", "load", "a.py:2")]
+    for name, version in (("torch", "1.13.1"), ("torch", "2.0.0+cu118"), ("torchvision", "0.25.0")):
+        package = ResolvedPackage(name, version, 1, name, pinned=True)
+        absent[version] = [each.name for each in absent_by_tables({name: package}, uses)]
+    assert absent == {"1.13.1": [], "2.0.0+cu118": ["torch._six"], "0.25.0": ["torchvision.models.utils"]}
