@@ -59,9 +59,15 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
 
 
 def _installed_version(package: ResolvedPackage) -> str:
-    """The version with the build, as pip lists a torchvision of the index for CPUs: `0.23.0+cpu`."""
-    is_cpu = package.name in COMPANIONS and package.cuda == "cpu" and "+" not in package.version
-    return f"{package.version}+cpu" if is_cpu else package.version
+    """The version with the build, as pip lists a torchvision of the PyTorch index: `0.23.0+cpu`.
+
+    For CUDA where a requirement names it: `torchvision==0.23.0+cu126`.
+    """
+    if package.name not in COMPANIONS or not package.cuda or "+" in package.version:
+        return package.version
+    build = "cpu" if package.cuda == "cpu" else f"cu{package.cuda.replace('.', '')}"
+    is_named = package.reason.endswith(f"+{build}")
+    return f"{package.version}+{build}" if build == "cpu" or is_named else package.version
 
 
 def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:

@@ -143,7 +143,11 @@ def _torchaudio_of_pypi(machine: Machine, stack: Stack, cuda: str) -> Iterator[P
     versions = versions_of(stack)
     if cuda in ("", "cpu") or "torchaudio" not in versions or not _may_be_linux_x86(machine):
         return
+    distributions = (stack.distributions.value or {}).values()
+    from_torch_index = {each.name for each in distributions if each.source.startswith("the PyTorch")}  # of a guide
     for row in guide_tables().companion_build:
+        if row.package in from_torch_index:
+            continue
         is_older_torch = not satisfies(versions["torch"], f">={row.version}")  # PKG002 reports it
         if versions.get(row.package) != row.version or row.cuda == cuda or is_older_torch:
             continue

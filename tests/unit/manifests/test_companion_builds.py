@@ -23,3 +23,22 @@ STABLE = "-f https://download.pytorch.org/whl/torch_stable.html"
 def test_companions_of_a_cpu_torch(step: str, is_reported: bool) -> None:
     findings = audit_text(f"{step}\n", "install.sh", None, NoSolver()).result.findings
     assert any(each.cause == "torch-companion-mismatch" for each in findings) is is_reported
+
+
+PYTORCH = "--index-url https://download.pytorch.org/whl/cu126"
+
+
+@each_case(
+    ("step", "is_reported"),
+    [
+        (f"pip install torch==2.11.0 torchaudio==2.11.0 {PYTORCH}", False),
+        (f"pip install torch==2.12.0 torchvision==0.27.0 torchaudio==2.11.0 {PYTORCH}", False),
+        ("uv pip install torch==2.12.0 torchaudio==2.11.0 --torch-backend=cu126", False),
+        (f"pip install torch==2.12.0+cu126 torchaudio==2.11.0+cu126 --extra-{PYTORCH[2:]}", False),
+        ("pip install torch==2.12.0+cu126 torchaudio==2.11.0+cu126", False),
+        (f"pip install torch==2.12.0 {PYTORCH}\npip install torchaudio==2.11.0", True),
+    ],
+)
+def test_torchaudio_of_the_index_of_its_torch(step: str, is_reported: bool) -> None:
+    findings = audit_text(f"{step}\n", "install.sh", None, NoSolver()).result.findings
+    assert any(each.cause == "torch-companion-mismatch" for each in findings) is is_reported
