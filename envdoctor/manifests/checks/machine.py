@@ -22,6 +22,7 @@ from envdoctor.manifests.checks.evidence import (
 )
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import image_state
+from envdoctor.manifests.step_resolution import COMPANIONS
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import cuda_builds, may_be_on_torch_index, torch_has_build, torch_index
 from envdoctor.rules.registry import Problem, rule
@@ -269,7 +270,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                     "warning" if "pytorch" in names and "pytorch-cuda" not in names else "info",
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
                     (guide_evidence(context, "package", requirement.text, line),),
-                    *_without_cudatoolkit(context),
+                    *_without_cudatoolkit(context, names),
                     line=line,
                 )
             excludes_last = (
@@ -292,13 +293,14 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                 )
 
 
-def _without_cudatoolkit(context: GuideContext) -> tuple[str, tuple[Remedy, ...]]:
-    """The fix for `cudatoolkit`: a torch that pip installs needs none."""
+def _without_cudatoolkit(context: GuideContext, names: set[str]) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix for `cudatoolkit`: a torch that pip installs needs none. `names` are the packages of the step."""
     torches = [environment.state.packages.get("torch") for environment in context.environments]
     if torch := next((each for each in torches if each and each.origin != "conda"), None):
         return f"Remove it: the wheel of torch {torch.version} contains CUDA.", ()
     fix = "Install torch with uv or pip. Its wheels contain CUDA."
-    return fix, steps("uv pip install torch==2.5.1 --torch-backend=cu124")
+    companions = [each for each in COMPANIONS if each in names]
+    return fix, steps(shell_command("uv pip install torch==2.5.1 {} --torch-backend=cu124", companions))
 
 
 def _selects_build(action: Install) -> bool:

@@ -260,6 +260,8 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         line = line_of(context, install.action.line, torch.text)
         release, cuda = _release_for_the_guide(context, source.cuda) if source.cuda != "cpu" else ("", "")
         backend = f"cu{cuda.replace('.', '')}"
+        companions = [each.name for each in install.action.requirements if each.name in COMPANIONS]
+        command = shell_command("uv pip install torch=={} {} --torch-backend={}", release, companions, backend)
         yield Problem(
             "info" if is_chosen else "warning",
             f"`{install.action.command[:120]}` would install the nightly build of the day; such builds are deleted "
@@ -268,9 +270,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
             f"Use a release: torch {release} has a build for CUDA {cuda} on {context.platform}."
             if cuda
             else "Use a release.",
-            either(
-                *((shell_command("uv pip install torch=={} --torch-backend={}", release, backend),) if cuda else ())
-            ),
+            either(*((command,) if cuda else ())),
             line=line,
         )
 
@@ -278,14 +278,16 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
 def _release_for_the_guide(context: GuideContext, cuda: str) -> tuple[str, str]:
     """The release of torch that the other packages of the guide need, and a CUDA version that it is built for.
 
-    Without such a package, it is the newest release for the CUDA version of the nightly index. The build
-    runs with the driver and on the GPUs.
+    Without such a package, and where the guide permits several releases, it is the newest release for the CUDA
+    version of the nightly index. The build runs with the driver and on the GPUs.
     """
     needed = next(
         (
             package.version
             for environment in reversed(context.environments)
-            if (package := environment.state.packages.get("torch")) and not is_prerelease(package.version)
+            if (package := environment.state.packages.get("torch"))
+            and (package.pinned or package.is_dependency)
+            and not is_prerelease(package.version)
         ),
         "",
     )

@@ -93,3 +93,12 @@ def test_conda_keeps_an_installed_release() -> None:
         result = audit_text(text, "SETUP.md", None, NoSolver()).result
         found = [each.id for each in result.findings if each.status == "error"]
         assert bool(found) == replaced, (step, found)
+
+
+def test_the_wheels_in_place_of_cudatoolkit_have_the_companions_of_the_step() -> None:
+    for companions in ("", "torchvision", "torchvision torchaudio"):
+        text = sh(f"conda install pytorch {companions} cudatoolkit=10.1 -c pytorch")
+        result = audit_text(text, "SETUP.md", None, NoSolver()).result
+        commands = [each.remedies[0].commands for each in result.findings if each.id == "RUN056"]
+        packages = " ".join(["torch==2.5.1", *companions.split()])
+        assert commands == [(f"uv pip install {packages} --torch-backend=cu124",)]

@@ -166,9 +166,13 @@ def test_torchvision_and_torchaudio_have_no_findings_of_their_own_where_torch_is
 
 def test_a_nightly_is_replaced_by_the_release_that_the_other_pins_require() -> None:
     found = findings_of(sh(NIGHTLY, "pip install vllm==0.10.2 'transformers<5'", title="# H100"))
-    assert commands_of(found["RUN012"]) == ["uv pip install torch==2.8.0 --torch-backend=cu128"]
+    command = "uv pip install torch=={} torchvision torchaudio --torch-backend=cu128"
+    assert commands_of(found["RUN012"]) == [command.format("2.8.0")]
     alone = findings_of(sh(NIGHTLY, title="# H100"))
-    assert commands_of(alone["RUN012"]) == ["uv pip install torch==2.11.0 --torch-backend=cu128"]
+    assert commands_of(alone["RUN012"]) == [command.format("2.11.0")]
+    # An open torch of an earlier step is no reason for another CUDA version than that of the nightly build.
+    after = findings_of(sh("pip install 'torch>=2.0' timm", NIGHTLY, title="# H100"))
+    assert commands_of(after["RUN012"]) == [command.format("2.11.0")]
 
 
 def test_the_release_for_a_nightly_is_built_for_a_cuda_version_of_the_driver() -> None:
