@@ -63,12 +63,15 @@ def variable_does_not_suit_the_packages(context: GuideContext) -> Iterator[Probl
 @rule(
     "RUN057",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "info"),
     cause="gpu-arch-not-in-build",
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix",
 )
 def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem]:
-    """A package has no code for the GPU that the guide names, or of the machine: torch 2.6 on an RTX 5090."""
+    """A package has no code for the GPU that the guide names, or of the machine: torch 2.6 on an RTX 5090.
+
+    A note where the release is open and was not resolved: another package can limit it.
+    """
     gpus, label, evidence = _gpus(context)
     if not gpus:
         return
@@ -134,8 +137,11 @@ def _on_gpu(
     named = next((item.fact for item in problem.evidence if item.fact in packages), "torch")
     package = packages.get("vllm" if each.id.startswith("VLLM") else named) or packages["torch"]
     line = line_of(context, package.line, package.reason)
+    is_open = environment.state.resolution == "unresolved" and not package.pinned
     return replace(
         problem,
+        status="info" if is_open else problem.status,
+        message=f"{problem.message}{' (if nothing else limits the release: not resolved)' if is_open else ''}",
         evidence=(evidence, guide_evidence(context, package.name, package.reason, line)),
         line=line,
         cause=problem.cause or each.cause,

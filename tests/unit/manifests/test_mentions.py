@@ -7,8 +7,10 @@ from datetime import date
 from support.cases import each_case
 from support.guide_cases import INDEX, sh
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_guide
+from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 21)
 PINS = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1 peft==0.17.1"
@@ -208,3 +210,19 @@ def test_a_long_command_is_read_to_its_end() -> None:
 def test_the_machine_of_a_gpu_is_judged_once_per_package() -> None:
     text = sh("pip install torch==2.6.0 torchvision==0.21.0", title="# Two RTX 5090 and one RTX 5080")
     assert [finding.id for finding in findings(text) if finding.id == "RUN057"] == ["RUN057"]
+
+
+def test_an_open_torch_next_to_packages_without_known_limits_can_be_an_older_one() -> None:
+    """tensorflow 2.4 is for Python 3.8, for which the newest torch is 2.4.1."""
+    for step, status in (
+        ("pip install torch", "error"),
+        ("pip install 'torch>=1.7' tensorflow==2.4.0", "info"),
+        ("pip install torch==2.15.0 tensorflow==2.4.0", "error"),
+    ):
+        text = sh(step, title="# Four V100")
+        assert [each.status for each in unsolved(text) if each.id == "RUN057"] == [status], step
+
+
+def unsolved(text: str) -> list[Finding]:
+    """The findings without a package index."""
+    return audit_text(text, "SETUP.md", None, NoSolver()).result.findings
