@@ -16,7 +16,9 @@ _PARAGRAPH = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(
-    rf"(?:[\w.]+ ){{0,3}}?(?:\(?(?:for|on|under) )?\(?{_SYSTEM}\)?(?: (?:setup|install\w*))?", re.IGNORECASE
+    rf"(?:[\w.]+ ){{0,3}}?(?:\(?(?:for|on|under) )?\(?{_SYSTEM}\)?(?: (?:setup|install\w*))?"
+    rf"|{_SYSTEM} (?:[\w-]+ ){{0,2}}(?:setup|install\w*|guide|instructions?)(?: [\w-]+)?",
+    re.IGNORECASE,
 )
 _LINUX = re.compile(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
 _HEADING_LINE = re.compile(r"(#{1,6})\s+(.+?)[\s#:]*$")

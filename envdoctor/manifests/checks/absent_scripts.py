@@ -18,10 +18,11 @@ from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
 BASH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
-# What a reader is to replace: `path/to/train.py`, `your_script.py`.
+# What a reader is to replace: `path/to/train.py`, `your_script.py`, `scene_name.yaml`.
 _PLACEHOLDER = re.compile(
     r"(?:^|[/_.-])(?:(?:path|to|your?|my|some|foo|bar|x{2,}|custom|user|new)(?:[/_.-]|$)"
-    r"|(?:example|script)(?:[_.-]|$))",
+    r"|(?:example|script)(?:[_.-]|$))"
+    r"|(?:^|/)(?:\w+[_-])?name\.\w+$",
     re.IGNORECASE,
 )
 # Names of the programs of a reader, with which guides of libraries show a launcher.

@@ -27,7 +27,7 @@ _LAUNCHERS = frozenset({
 })  # fmt: skip
 _MAX_PROGRAMS = 40  # of a guide
 _MAX_SAME = 4  # files of one name
-_LIKENESS = 0.75
+_LIKENESS = 0.8
 _MIN_KNOWN = 3  # options of a program, for each that it drops
 _LACKING = ("required", "positional")  # what a command does not have
 _PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)

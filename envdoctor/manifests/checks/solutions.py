@@ -11,7 +11,7 @@ from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.machine import torch_without_build
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -164,7 +164,7 @@ def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, .
         is_alone = all(each[1] != name or each[0] == requiring for each in depends)
         if own and own.specifier and is_alone:
             fix = f"{requiring} requires {name}{specifier}: omit the version of {name}, or take one in this range."
-            return own.name, fix, install_step(f"{own.name}{specifier}")
+            return own.name, fix, ()
     first = next(iter(depends), None)
     name = public_part(first[1]) if first else "requirements"
     return name, "Change one of these requirements.", ()

@@ -42,6 +42,7 @@ PRESENT: dict[str, tuple[str, ...]] = {
     "next to the program": ("python tools/measure.py --config local.yaml",),
     "of the reader": ("python train.py --config config.yaml",),
     "a placeholder": ("python train.py --config configs/your_config.yaml",),
+    "the name of a scene": ("python train.py --config configs/scene_name.yaml",),
     "a copy": ("cp configs/pretrain.yaml configs/own.yaml", "python train.py --config configs/own.yaml"),
     "an output": ("python train.py --save_config configs/out.yaml",),
     "a data set": ("python train.py --data data/other.json",),

@@ -216,6 +216,7 @@ OTHER_SYSTEMS = (
     f"{block(A)}\n\nOn Windows, run\n\n{block('pip install pywin32')}\n",
     f"{block(A)}\n\n**Windows users:**\n{block('pip install pywin32')}\n",
     f"## Setup for macOS\n\n### Packages\n\n{block('pip install torch')}\n\n## Linux\n\n{block(A)}\n",
+    f"## Windows demo install guide\n\n- {block('pip install pywin32', '  ').strip()}\n\n## Linux\n\n{block(A)}\n",
     f"## Windows\n\nRun this first.\n\n{block('pip install triton-windows')}\n\n## Others\n\n{block(A)}\n",
 )
 EACH_SYSTEM = (

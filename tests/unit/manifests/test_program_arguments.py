@@ -180,6 +180,8 @@ def test_the_parser_of_several_functions(checkout: Path, case: str) -> None:
 def test_the_correction_is_the_option_that_is_like_it(checkout: Path) -> None:
     found = _audit(checkout, {"train.py": PARSER + PARSES}, "python train.py --epoks 3")
     assert found[0].fix == "Write --epochs, if it is meant."
+    found = _audit(checkout, {"train.py": PARSER + PARSES}, "python train.py --epoch_kernels 3")
+    assert found[0].fix == "Remove --epoch_kernels, or use an option of the program."
     found = _audit(checkout, {"train.py": PARSER + PARSES}, "python train.py --epochs=1 --epoks 3")
     assert "--epochs" not in found[0].fix
 
