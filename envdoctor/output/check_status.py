@@ -18,6 +18,7 @@ from envdoctor.profiles.choice import Candidate, Choice, Condition
 from envdoctor.profiles.notebooks import adds_to_notebook
 from envdoctor.profiles.unused_gpu import FINDING_PREFIX, nearest_candidate, needs_gpu, unmet_conditions
 from envdoctor.rules import RULES
+from envdoctor.rules.facts import framework_without_torch
 from envdoctor.verify.status import VerificationStatus, describe_benchmark, describe_verification
 
 STYLES = {"✓": "ok", "!": "warning", "✗": "error", "?": "unknown", "-": "dim"}
@@ -162,6 +163,7 @@ def _packages(stack: Stack) -> Status:
         return Status("?", "packages", _unknown(stack.distributions))
     version = torch.version.value if torch else None
     unknown = "torch unknown" if stack.torch.state == "unreadable" else "no torch"
+    unknown = framework_without_torch(stack) or unknown
     names = [f"torch {version}" if version else "torch" if torch else unknown]
     names += [f"{name} {package.version}" for name in SHOWN_PACKAGES if (package := (distributions or {}).get(name))]
     names += [name for name in stack.uses.value or () if name not in (distributions or {}) and name != "torch"]

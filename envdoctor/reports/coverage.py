@@ -7,6 +7,7 @@ import re
 from envdoctor.core.records import Machine, MissingFact, ReportCoverage, Stack
 from envdoctor.reports import Report
 from envdoctor.reports.line_starts import strip_prefixes
+from envdoctor.rules.facts import framework_without_torch
 
 COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
@@ -57,7 +58,8 @@ def _other_gpu(machine: Machine, stack: Stack) -> str:
 
 def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     found = []
-    if stack.torch.state == "unreadable" or (stack.torch.value and stack.torch.value.version.state != "known"):
+    is_unread = stack.torch.state == "unreadable" and not framework_without_torch(stack)
+    if is_unread or (stack.torch.value and stack.torch.value.version.state != "known"):
         found.append(MissingFact("torch", COLLECT_ENV))
     gpus = machine.gpus
     if gpus.state == "absent" or (machine.system.os.value or "").startswith(("macOS", "Mac OS", "Darwin")):

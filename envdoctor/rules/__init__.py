@@ -3,6 +3,7 @@
 from envdoctor.rules import (  # noqa: F401  importing them registers their rules
     companions,
     cuda_initialization,
+    cuda_packages,
     driver,
     driver_ptx,
     engine_pins,

@@ -14,6 +14,16 @@ from envdoctor.rules.registry import NotReadableError
 
 T = TypeVar("T")
 
+_OTHER_FRAMEWORK = re.compile(
+    r"jax|jaxlib|tensorflow(?:-gpu|-intel)?|paddlepaddle-gpu|mxnet(?:-cu\d+)?|cupy(?:-cuda\w+)?|cudf-cu\d\d"
+)
+# An environment with one of these has a torch, listed or not.
+_FOR_TORCH = frozenset({
+    "torch", "torchvision", "torchaudio", "vllm", "sglang", "accelerate", "diffusers", "peft", "trl", "deepspeed",
+    "xformers", "flash-attn", "bitsandbytes", "unsloth", "lightning", "pytorch-lightning", "timm", "lmdeploy",
+    "sentence-transformers", "torchmetrics", "transformers",
+})  # fmt: skip
+
 
 def gpus_of(machine: Machine) -> tuple[Gpu, ...]:
     """The GPUs; none if they could not be read."""
@@ -163,3 +173,11 @@ def has_windows_driver(machine: Machine) -> bool:
 def on_windows(machine: Machine) -> bool:
     """Whether the system is Windows itself, without WSL."""
     return not machine.system.wsl.value and "windows" in (machine.system.os.value or "").lower()
+
+
+def framework_without_torch(stack: Stack) -> str:
+    """Another framework of an environment that has no package for torch, with its version; empty for others."""
+    packages = stack.distributions.value or {}
+    if not packages.keys().isdisjoint(_FOR_TORCH):
+        return ""
+    return next((f"{name} {each.version}" for name, each in packages.items() if _OTHER_FRAMEWORK.fullmatch(name)), "")

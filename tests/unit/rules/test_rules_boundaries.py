@@ -110,6 +110,25 @@ def toolchain() -> Iterator[Case]:
     yield Case("CUDA005", "warning", (with_variables(old, **path), stack), (with_variables(new, **path), stack))
 
 
+def cuda_packages() -> Iterator[Case]:
+    """DRV017 and GPU016: packages for a CUDA that the driver or the GPU does not support."""
+    drivers = {driver: make_machine([H100], driver=driver) for driver in ("470.82.01", "525.60.13", "570.86.15")}
+    for text in (
+        "cupy-cuda12x 13.3.0", "jax 0.4.30, jax-cuda12-plugin 0.4.30", "jaxlib 0.4.25+cuda12.cudnn89",
+        "cudf-cu12 24.10.1, cuml-cu12 24.10.0, rmm-cu12 24.10.0, cuvs-cu12 24.10.0", "tensorflow 2.18.0",
+    ):  # fmt: skip
+        stack = pinned_stack(text)
+        yield Case("DRV017", "error", (drivers["470.82.01"], stack), (drivers["525.60.13"], stack))
+    newest, older = pinned_stack("cupy-cuda13x 13.6.0"), pinned_stack("cupy-cuda12x 13.6.0")
+    yield Case("DRV017", "error", (drivers["570.86.15"], newest), (drivers["570.86.15"], older))
+    tensorflow = pinned_stack("tensorflow 2.15.0")
+    for text in ("tensorflow 2.14.0", "torch 1.12.1+cu113, tensorflow 2.18.0"):
+        yield Case("DRV017", "error", (drivers["470.82.01"], tensorflow), (drivers["470.82.01"], pinned_stack(text)))
+    volta = make_machine([V100], driver="580.82.07")
+    yield Case("GPU016", "error", (volta, newest), (volta, older))
+    yield Case("GPU016", "error", (make_machine([V100], driver="570.86.15"), newest), (drivers["570.86.15"], newest))
+
+
 def cuda_initialization() -> Iterator[Case]:
     """DRV007 to DRV016: a CUDA build of torch that does not initialize CUDA."""
     fails, works = torch_stack(available=False), torch_stack(available=True)
@@ -460,6 +479,7 @@ CASES = [
     for family in (
         toolchain,
         cuda_initialization,
+        cuda_packages,
         builds,
         python,
         package_pairs,
