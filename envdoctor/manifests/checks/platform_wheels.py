@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import PublishedRelease, date_read, find_release, published_releases
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import (
     guide_command,
@@ -29,6 +29,8 @@ from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
+_WITHOUT_DISTUTILS = (3, 12)
+
 
 @rule(
     "RUN005",
@@ -42,6 +44,7 @@ def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
     """A release has no wheel for the Python, CPU architecture or glibc of the guide.
 
     The installer stops, or builds from source. A source build of vLLM or flash-attn needs CUDA_HOME and takes hours.
+    A warning for a Python up to 3.11 that is newer than those of the wheels: the source archive can build there.
     """
     for install in context.trace.installs:
         if install.action.tool == "conda":
@@ -93,8 +96,9 @@ def _no_wheel_for_python(
     suggested = "3.12" if "3.12" in exact or not exact else exact[-1]
     pythons = ", ".join(release.pythons)
     is_fixed = is_fixed_python(context.guide, state)
+    can_build = package.name not in TORCH_FAMILY and _can_build(state.python, exact)
     return Problem(
-        "error" if package.pinned else "warning",
+        "error" if package.pinned and not can_build else "warning",
         f"{package.name} {package.version} has no wheel for Python {state.python}, only for {pythons}",
         (
             python_evidence(context, state),
@@ -105,6 +109,15 @@ def _no_wheel_for_python(
         line=line,
         cause="python-unsupported",
     )
+
+
+def _can_build(python: str, pythons: Sequence[str]) -> bool:
+    """Whether the source archive of a release can build for a Python that is newer than those of its wheels.
+
+    Python 3.12 has no distutils, on which old builds depend. An older Python is often below the one that is required.
+    """
+    newest = max((dotted_numbers(each) for each in pythons), default=())
+    return bool(newest) and newest < dotted_numbers(python) < _WITHOUT_DISTUTILS
 
 
 def _no_wheel_for_platform(context: GuideContext, package: ResolvedPackage, release: PublishedRelease) -> Problem:

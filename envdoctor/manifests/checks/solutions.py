@@ -125,6 +125,16 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
             "Check whether it builds: with a compiler, it can be installed.",
             line=line,
         )
+    machine = context.guide.stated_machine
+    is_python_stated = install.before.python_line or context.guide.python or machine.python
+    if "Python ABI tag" in conflict and not is_python_stated:
+        return Problem(
+            "unknown",
+            f"not solved, because the guide names no Python, and with Python {install.before.python}: {conflict}",
+            (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
+            "State the Python that has wheels of these releases with --python.",
+            line=line,
+        )
     is_for_others = "platform tag" in conflict and names_other_system(context.guide.lines, context.guide.blocks, line)
     return Problem(
         "info" if is_for_others else "warning" if _UNKNOWN.search(conflict) else "error",

@@ -12,7 +12,7 @@ from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests.candidate_releases import candidate_versions
 from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.resolver import ResolverTarget
-from envdoctor.resolution.step import StepProblem, StepSolution
+from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
 
 NUMPY = IndexedRelease("numpy", "1.26.4", "2024-02-05", ">=3.9")
 OLD = sh("pip install torch==1.12.1")
@@ -116,6 +116,8 @@ def test_the_python_is_one_of_the_wheels_of_the_pins(text: str, name: str, faili
     found = audit_text(text, name, None, solver).result.findings
     named = [each for each in found if each.id in ("RUN015", "RUN195")]
     assert [each.id for each in named] == rules
+    is_stated = "--python" in text
+    assert all(each.status == ("error" if is_stated else "unknown") for each in named if each.id == "RUN015")
     for each in named if rules == ["RUN195"] else ():
         assert (each.status, each.remedies[0].commands) == ("warning", ("uv venv --python 3.8",))
 
@@ -125,3 +127,17 @@ def test_no_release_replaces_another_that_is_for_newer_pythons_only(python: str,
     found = candidate_versions("torch", "<2.15", "2.1.2", ResolverTarget("x86_64", python, "", "2026-11-27"))
     assert found[0] == newest
     assert "2.0.1" in found  # which has wheels up to Python 3.11, and can be installed with another Python
+
+
+@each_case("python, pin, status", [
+    ("3.11", "matplotlib==3.5.0", "warning"),  # the source archive can build
+    ("3.11", "scipy==1.8.0", "warning"),
+    ("3.12", "matplotlib==3.5.0", "error"),  # its build needs distutils
+    ("3.8", "matplotlib==3.10.1", "error"),  # it requires a newer Python
+    ("3.11", "torch==1.12.1", "error"),  # it has no source archive
+    ("3.10", "matplotlib==3.5.0", ""),
+])  # fmt: skip
+def test_a_release_without_a_wheel_for_a_newer_python_can_build(python: str, pin: str, status: str) -> None:
+    text = sh(f"uv venv --python {python}", f"uv pip install {pin}")
+    found = [each for each in audit_text(text, "README.md", None, NoSolver()).result.findings if each.id == "RUN005"]
+    assert [each.status for each in found] == ([status] if status else [])
