@@ -22,8 +22,10 @@ _OPTION = re.compile(r"-{1,2}[\w-]*(?:config|cfg|deepspeed|yaml)[\w-]*|-c", re.I
 _OTHER_OPTION = re.compile(r"out|save|dump|export|name|dir|path$", re.IGNORECASE)
 _FILE = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]+\.(?:ya?ml|json|toml|ini|cfg|gin|py)")
 _CONFIG_FOLDER = re.compile(r"(?:^|/)(?:conf|confs|configs?|configurations?|cfgs?|configure|deepspeed|ds_configs?)/")
+_MAKES = frozenset({"mkdir", "cp", "mv", "ln", "rsync", "unzip", "tar", "gdown"})
 _LIKENESS = 0.6
 _SAME_NAME = 0.85
+_SAME_FOLDER = 0.7  # likeness of `conf` and `configs`, which have the same file
 
 
 @rule("RUN218", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGPARSE)
@@ -49,7 +51,7 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
             continue
         seen.add(each.path)
         nearest, is_certain = _nearest(checkout, each)
-        if not is_certain:
+        if not is_certain or _makes_folder(context, each.path):
             continue
         path = posixpath.normpath(each.path)
         line = line_of(context, each.launch.line, each.path)
@@ -73,11 +75,18 @@ def _is_configuration(each: PassedFile) -> bool:
     return bool(_CONFIG_FOLDER.search(each.path))
 
 
+def _makes_folder(context: GuideContext, path: str) -> bool:
+    """Whether a command can make the first folder of a path, with files that it does not name."""
+    first = posixpath.normpath(path).partition("/")[0]
+    words = (word for each in context.guide.commands if each.name in _MAKES for word in each.words[1:])
+    return "/" in posixpath.normpath(path) and any(posixpath.normpath(word) == first for word in words)
+
+
 def _nearest(checkout: Checkout, named: PassedFile) -> tuple[str, bool]:
     """The file that is meant, if one can be, and whether the absent one would be in the checkout.
 
-    Its first folder has files of its kind. A name without a folder is one with a letter that is missing or wrong, as
-    a reader can have a file of another name.
+    Its first folder has files of its kind, or one of almost the same name has the file. A name without a folder is
+    one with a letter that is missing or wrong, as a reader can have a file of another name.
     """
     path = posixpath.normpath(named.path)
     folder, _, name = path.rpartition("/")
@@ -94,4 +103,16 @@ def _nearest(checkout: Checkout, named: PassedFile) -> tuple[str, bool]:
     first = {checkout.relative(each / path.partition("/")[0]) for each in starts}
     kin = [each for each in files if any(each.startswith(f"{place}/") for place in first)]
     same = [each for each in kin if posixpath.basename(each) == name]
-    return (same[0] if len(same) == 1 else ""), bool(kin)
+    if not kin:
+        twins = [each for each in files if any(_is_of_like_folder(each, f"{place}/{name}") for place in places)]
+        return (twins[0] if len(twins) == 1 else ""), len(twins) == 1
+    return (same[0] if len(same) == 1 else ""), True
+
+
+def _is_of_like_folder(path: str, other: str) -> bool:
+    """Whether two paths differ in one folder only, and there in few letters: `config/a.yaml`, `configs/a.yaml`."""
+    parts, others = path.split("/"), other.split("/")
+    differing = [each for each in zip(parts, others, strict=False) if each[0] != each[1]]
+    if len(parts) != len(others) or len(differing) != 1 or parts[-1] != others[-1]:
+        return False
+    return difflib.SequenceMatcher(None, *differing[0]).ratio() >= _SAME_FOLDER

@@ -35,6 +35,9 @@ ABSENT = {  # a command, and a part of the fix
     "a value after =": ("deepspeed train.py --deepspeed=configs/ds/zero3.json", "Use configs/ds/zero2.json"),
     "another inner folder": ("python train.py --cfg configs/b/base.yaml", "Use configs/a/base.yaml"),
     "no file is alike": ("python train.py --config configs/other/unlike.yaml", "Name a file of this commit"),
+    "a folder in the singular": ("python train.py ./config/pretrain.yaml", "Use configs/pretrain.yaml"),
+    "an abbreviated folder": ("python train.py --config conf/a/base.yaml", "Use configs/a/base.yaml"),
+    "an option of another file": ("python train.py --ds_config config/ds/zero2.json", "Use configs/ds/zero2"),
     "a letter": ("cd tools && python measure.py --config locl.yaml", "Use tools/local.yaml"),
 }
 PRESENT: dict[str, tuple[str, ...]] = {
@@ -51,6 +54,9 @@ PRESENT: dict[str, tuple[str, ...]] = {
     "a variable": ("python train.py --config configs/$NAME.yaml",),
     "a file that git ignores": ("python train.py --config configs/local.yaml",),
     "a file that the text shows": ("python train.py --config configs/own.yaml\n```\n```yaml\n# own.yaml\na: 1",),
+    "a folder of a reader with another file": ("python train.py --config config/own.yaml",),
+    "a folder of another name": ("python train.py --config settings/pretrain.yaml",),
+    "a folder that is made": ("cp -r configs config", "python train.py config/pretrain.yaml"),
     "an absolute path": ("python train.py --config /opt/configs/a.yaml",),
 }
 
