@@ -13,7 +13,7 @@ from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.own_names import repository_name
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
@@ -34,6 +34,7 @@ _MADE = (
 )
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
+_PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
 _LIKENESS = 0.6
 _SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
 _MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout
@@ -148,7 +149,7 @@ def _in_folder_of_like_name(files: list[str], path: str) -> list[str]:
 def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
     """Whether only starts of programs name a script without folder, or the folder of it: no step can make it.
 
-    The guide clones nothing, and starts several scripts that its checkout has.
+    The guide clones no other repository, and starts several scripts that its checkout has.
     """
     first = posixpath.normpath(launch.program.script).partition("/")[0]
     launches = [each for each in context.guide.launches if each.line and each.program.script]
@@ -156,9 +157,16 @@ def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Laun
     starts = {each.line for each in launches if posixpath.normpath(each.program.script).partition("/")[0] == first}
     is_named = any(
         re.search(rf"(?<![\w-]){re.escape(first)}" + ("" if first.endswith(_CODE) else r"\b(?=/|`)"), line)
-        for number, line in enumerate(context.guide.lines, 1) if number not in starts
-    )  # fmt: skip
-    return len(present) >= _MIN_PRESENT and not is_named and not any(context.actions(Clone))
+        for number, line in enumerate(context.guide.lines, 1)
+        if number not in starts and not _PERMITS.match(line)
+    )
+    return len(present) >= _MIN_PRESENT and not is_named and not _clones_another(context, checkout)
+
+
+def _clones_another(context: GuideContext, checkout: Checkout) -> bool:
+    """Whether the guide clones a repository other than its own, which can have a script."""
+    names = own_names(checkout.root, "\n".join(context.guide.lines))
+    return any(name_key(repository_name(each.url)) not in names for each in context.actions(Clone))
 
 
 def _is_below_first_folder(other: str, path: str, checkout: Checkout, launch: Launch) -> bool:

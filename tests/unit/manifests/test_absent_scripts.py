@@ -66,6 +66,12 @@ def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
     assert not _scripts(checkout, "unzip a.zip  # has fetch_sets.sh", *commands[:2], "bash fetch_sets.sh a")
     assert not _scripts(checkout, *commands[:2], "python run.py")
     assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
+    own = f"git clone https://github.com/a/{checkout.name}"
+    assert [each.line for each in _scripts(checkout, own, *commands)] == [6, 7]
+    permitted = ("chmod +x set_up_all.sh", "./set_up_all.sh")
+    assert [each.line for each in _scripts(checkout, own, *commands[:2], *permitted)] == [7]
+    assert not _scripts(checkout, own, "# writes set_up_all.sh", *commands[:2], *permitted)
+    assert not _scripts(checkout, own, "git clone https://github.com/a/other", *commands[:2], *permitted)
 
 
 def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None:
