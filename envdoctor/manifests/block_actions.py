@@ -34,6 +34,7 @@ from envdoctor.manifests.container_files import (
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.marked_languages import is_shell_marked_as_python
 from envdoctor.manifests.program_launches import Launch, Program, started_program
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
@@ -64,6 +65,8 @@ _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?
 
 def is_shell_block(block: Block) -> bool:
     """Whether a block is shell code, by its language or by its commands."""
+    if is_shell_marked_as_python(block):
+        return True
     if block.language not in _SHELL and (block.language not in _PLAIN_TEXT or _file_name(block)):
         return False
     is_image = is_dockerfile(block) or is_apptainer(block)
@@ -114,7 +117,7 @@ class BlockReader:
             yield from self._image(block, parse_dockerfile(block.lines))
         elif is_apptainer(block):
             yield from self._image(block, parse_apptainer(block.lines))
-        elif block.language in _PYTHON:
+        elif block.language in _PYTHON and not is_shell_marked_as_python(block):
             commands, code = _split_cell(block.lines)
             self.python_blocks.append(code)
             self.shell.variables |= string_variables(code)

@@ -16,6 +16,7 @@ from support.recorded_results import assert_as_recorded
 from envdoctor.core.errors import BadInput
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import GuideAudit, audit_guide
+from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.markdown import parse_blocks
 from envdoctor.manifests.shell import parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import ShellState
@@ -260,3 +261,26 @@ def test_a_commit_is_no_token() -> None:
         assert "RUN062" not in {f.id for f in audit_guide(f"```bash\n{line}\n```\n", name="g.md").findings}
     for line in (f"export WANDB_API_KEY={commit}", f"wandb login {commit}", "hf auth login --token hf_x"):
         assert "RUN062" in {f.id for f in audit_guide(f"```bash\n{line}\n```\n", name="g.md").findings}, line
+
+
+SHELL = {
+    "commands": "conda install mpi4py\npip install torch==2.8.0",
+    "the start of a program": "# train\npython train.py \\\n\t--config a.yaml\npip install torch==2.8.0",
+    "a variable": "CUDA_VISIBLE_DEVICES=0 python train.py --lr 1\ncd app\npip install torch==2.8.0",
+}
+CODE = {
+    "valid code": "import torch\npip = 1",
+    "code that is not valid": "import torch\nprint torch\npip install torch==2.8.0",
+    "an expression": "python == 3\nuv = [",
+    "an output": ">>> x\nconda 1",
+}
+
+
+@pytest.mark.parametrize("language", ["python", "py"])
+def test_commands_in_a_block_of_python(language: str) -> None:
+    for code in SHELL.values():
+        guide = parse_guide(f"```{language}\n{code}\n```\n", "README.md")
+        assert "pip install torch==2.8.0" in [command.text for command in guide.commands]
+        assert not guide.unread
+    for code in CODE.values():
+        assert not parse_guide(f"```{language}\n{code}\n```\n", "README.md").commands
