@@ -71,6 +71,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     table_age,
     undeclared_imports,
     unread_numpy,
+    unsearched_modules,
     wheel_contents,
     wheels,
 )

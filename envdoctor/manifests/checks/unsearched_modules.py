@@ -1,0 +1,163 @@
+"""Checks on modules of a checkout that Python does not find, as it does not search their directory."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.module_names import packages_of_module
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
+from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.import_statements import ImportStatement
+from envdoctor.manifests.install_texts import UNREAD_COMMANDS
+from envdoctor.manifests.program_launches import Launch
+from envdoctor.rules.registry import Problem, rule
+
+PATH = "https://docs.python.org/3/library/sys_path_init.html"
+# These start a script as `python` does: its directory is the first of sys.path, and the current one is not in it.
+_LIKE_PYTHON = re.compile(r"|torchrun|accelerate|accelerate\.commands\.launch|torch\.distributed\.(?:run|launch)")
+_INSTALLED_FROM = ("", "src", "python", "lib")
+_PROJECT_FILES = ("setup.py", "setup.cfg")
+_OF_PROJECT = re.compile(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.flit\.\w+)\]")
+# What puts a directory on the path, or installs the project, in any text of the checkout.
+_SEARCHED = re.compile(
+    rf"PYTHONPATH|sources root|pycharm|conda[ -]develop|add2virtualenv|\.pth\b|setup\.py\s+(?:develop|install)"
+    rf"|\bpip3? install\s[^\n`]{{0,200}}?(?:-e\s|--editable|[\s\"']\.{{1,2}}(?:[\[/\"'\s]|$))"
+    rf"|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install|run)\b|(?m:^\s*-e\s)|{UNREAD_COMMANDS}",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(
+    r"(?:.*/)?(?:[\w.-]*\.(?:md|rst|sh|env|slurm|sbatch|ipynb)|Makefile|Dockerfile[\w.-]*|[\w.-]*requirements[\w.-]*"
+    r"|\.env\w*|[\w.-]+\.ya?ml)"
+)
+_PATH_LIBRARY = re.compile(r"\b(?:py)?rootutils\b|\bautoroot\b|\bchdir\b|__path__|\bimport_module\b|sys\.modules")
+_MAX_TEXTS = 120
+_MAX_FINDINGS = 3
+
+
+class _Unsearched(NamedTuple):
+    """An import of a module of the checkout, and the directory from which it would be found."""
+
+    file: str
+    statement: ImportStatement
+    folder: str
+
+
+@rule("RUN238", kind="guide", severity=("error",), cause="dependency-pin-violated", url=PATH)
+def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Problem]:
+    """A program imports a module of its checkout from a directory that Python does not search.
+
+    `python tools/train.py` searches tools/ and not the current directory; a program that an installation puts on PATH
+    searches the directory above its package. Left out if a file of the program changes `sys.path`, if a text of the
+    checkout sets PYTHONPATH, and if the project can be installed, or a package of the environment has the module.
+    """
+    checkout = context.guide.checkout
+    launches = [each for each in context.guide.launches if each.line and not each.instruction]
+    if checkout is None or not launches or not checkout.is_clone or not checkout.paths:
+        return
+    found: dict[tuple[str, str], Problem] = {}
+    for launch in launches:
+        unsearched = _first_of(context, checkout, launch)
+        if unsearched and not _is_set_up(context, checkout, launch):
+            key = posixpath.dirname(unsearched.file), unsearched.statement.top
+            found.setdefault(key, _problem(context, checkout, launch, unsearched))
+    yield from list(found.values())[:_MAX_FINDINGS]
+
+
+def _first_of(context: GuideContext, checkout: Checkout, launch: Launch) -> _Unsearched | None:
+    """The first import of a program that fails, by the order of its files."""
+    program = launch.program
+    files = checkout.program_files(launch) if checkout.script(launch) and not program.is_notebook else ()
+    is_script = bool(program.script) and _LIKE_PYTHON.fullmatch(program.launcher) is not None
+    if not files or not (is_script or program.module) or (is_script and _is_project(checkout)):
+        return None
+    start = posixpath.dirname(files[0])
+    above = ["", *accumulate(start.split("/")[:-1], posixpath.join)] if start else []
+    if is_script:
+        searched, others = [start], [*above, *(f"{each}/src".lstrip("/") for each in above)]
+    else:
+        searched, others = [*map(checkout.relative, launch.folders), *_INSTALLED_FROM], [start] if start else []
+    for file in files if others else ():
+        source = checkout.source(file)
+        if source.changes_path or source.added or _PATH_LIBRARY.search(checkout.text(file)):
+            return None
+    for file in files:
+        for each in checkout.source(file).imports:
+            is_run = not each.is_of_script or file == files[0]
+            if is_run and not each.level and not any(_has(checkout, folder, each.top) for folder in searched):
+                folder = next((folder for folder in others if _loads(checkout, folder, each)), None)
+                if folder is not None and not _is_of_package(context, checkout, each.top):
+                    return _Unsearched(file, each, folder)
+    return None
+
+
+def _has(checkout: Checkout, folder: str, name: str) -> bool:
+    path = posixpath.join(folder, name)
+    return path in checkout.paths or any(each.startswith(f"{path}.") for each in checkout.paths)
+
+
+def _loads(checkout: Checkout, folder: str, each: ImportStatement) -> bool:
+    modules = (each.module, f"{each.module}.{each.name}") if each.name else (each.module,)
+    return any(checkout.module_file((folder,), module) for module in modules)
+
+
+def _is_of_package(context: GuideContext, checkout: Checkout, top: str) -> bool:
+    """Whether a package, or a module of Python, can have the name: an installed one, or a directory of the build."""
+    if top in sys.stdlib_module_names or packages_of_module(top):
+        return True
+    names = {each.name for step in context.trace.installs for each in step.action.requirements}
+    if context.environments:
+        names |= named_packages(context, context.environments[-1].state)
+    builds = "\n".join(map(checkout.text, (*_PROJECT_FILES, "pyproject.toml")))
+    return not names.isdisjoint(names_of_module(top)) or re.search(rf"[\"']{re.escape(top)}[\"']", builds) is not None
+
+
+def _is_project(checkout: Checkout) -> bool:
+    """Whether the project can be installed, which puts its packages on the path."""
+    is_stated = _OF_PROJECT.search(checkout.text("pyproject.toml")) is not None
+    return is_stated or any(name in checkout.paths for name in _PROJECT_FILES)
+
+
+def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a step installs a folder, or a text of the checkout names what makes other directories searched.
+
+    An installation of the project has no influence on a module of a package that is imported without its package.
+    """
+    texts = [each for each in sorted(checkout.paths, key=lambda path: path.count("/")) if _TEXT.fullmatch(each)]
+    text = "\n".join((*context.guide.lines, *map(checkout.text, texts[:_MAX_TEXTS])))
+    if not launch.program.script:
+        return "PYTHONPATH" in text
+    is_folder = any(
+        each.url and "://" not in each.url and not each.wheel
+        for step in context.trace.installs
+        for each in step.action.requirements
+    )
+    return is_folder or _SEARCHED.search(text) is not None
+
+
+def _problem(context: GuideContext, checkout: Checkout, launch: Launch, found: _Unsearched) -> Problem:
+    place = f"{found.file}:{found.statement.line}"
+    start = checkout.script(launch)
+    folder = found.folder or "the root of the checkout"
+    searched = "the directory of the script" if launch.program.script else "the directories of installed packages"
+    current = checkout.relative(launch.folders[0]) if launch.folders else ""
+    target = posixpath.relpath(found.folder or ".", current or ".")
+    return Problem(
+        "error",
+        f"{place} imports {found.statement.module} of {folder}, and Python searches {searched}"
+        + (f", {posixpath.dirname(start)}" if launch.program.script else ""),
+        (
+            guide_evidence(context, "program", launch.command, launch.line),
+            table_evidence("import", f"{place}: {found.statement.module}", f"{start} started as a program"),
+        ),
+        f"Add {folder} to PYTHONPATH before this command.",
+        guide_command(shell_command("export PYTHONPATH={}", target)) if launch.program.script else (),
+        line=launch.line,
+    )

@@ -1,0 +1,117 @@
+"""Modules of a checkout in directories that Python does not search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+
+FILES = {"voice/__init__.py": "", "voice/models.py": "", "LICENSE": "", "tools/helpers.py": ""}
+PROGRAM = "import torch\nfrom voice import models\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def _audit(folder: Path, files: dict[str, str], *commands: str) -> list[Finding]:
+    for name, text in (FILES | files).items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    text = sh("pip install torch==2.8.0", *commands)
+    (folder / "README.md").write_text(text)
+    found = audit_text(text, str(folder / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    return [each for each in found.result.findings if each.id == "RUN238"]
+
+
+UNSEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {  # files, commands, and the remedy
+    "a script of another folder": ({"tools/train.py": PROGRAM}, ("python tools/train.py",), "export PYTHONPATH=."),
+    "torchrun": (
+        {"tools/train.py": PROGRAM}, ("torchrun --nproc_per_node 2 tools/train.py",), "export PYTHONPATH=.",
+    ),
+    "below its own package": (
+        {"voice/export.py": "import voice.models\n"}, ("python voice/export.py",), "export PYTHONPATH=.",
+    ),
+    "after cd": ({"tools/train.py": PROGRAM}, ("cd tools", "python train.py"), "export PYTHONPATH=.."),
+    "a module that it loads": (
+        {"tools/train.py": "import helpers\n", "tools/helpers.py": PROGRAM}, ("python tools/train.py",),
+        "export PYTHONPATH=.",
+    ),
+    "the folder src": (
+        {"scripts/run.py": "import bark.core\n", "src/bark/core.py": "", "src/bark/__init__.py": ""},
+        ("python scripts/run.py",), "export PYTHONPATH=src",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*UNSEARCHED])
+def test_a_script_imports_from_a_directory_that_is_not_searched(name: str, checkout: Path) -> None:
+    files, commands, remedy = UNSEARCHED[name]
+    (found,) = _audit(checkout, files, *commands)
+    assert (found.status, found.line) == ("error", 3 + len(commands))
+    assert found.remedies[0].commands == (remedy,)
+
+
+def test_a_package_imports_its_own_module_without_its_name(checkout: Path) -> None:
+    """An installation has the package, and not the folders in it, as a top-level module."""
+    setup = "setup(package_dir={'': 'src'}, entry_points={'console_scripts': ['bark=bark.main:main']})\n"
+    files = {
+        "src/bark/__init__.py": "", "src/bark/main.py": "from jobs.rows import run\ndef main():\n    run()\n",
+        "src/bark/jobs/__init__.py": "", "src/bark/jobs/rows.py": "", "setup.py": setup,
+    }  # fmt: skip
+    (found,) = _audit(checkout, files, "pip install .", "bark --help")
+    assert found.message.startswith("src/bark/main.py:1 imports jobs.rows of src/bark, and Python searches")
+    assert not _audit(checkout, files | {"src/bark/main.py": "from bark.jobs import rows\n"}, "bark --help")
+    (found,) = _audit(checkout, files, "cd src", "python -m bark.main")
+    assert not _audit(checkout, files, "cd src/bark", "python -m main")
+
+
+SEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "the root": ({"train.py": PROGRAM}, ("python train.py",)),
+    "python -m": ({"tools/train.py": PROGRAM}, ("python -m tools.train",)),
+    "PYTHONPATH of the command": ({"tools/train.py": PROGRAM}, ("PYTHONPATH=. python tools/train.py",)),
+    "PYTHONPATH of a script": (
+        {"tools/train.py": PROGRAM, "run.sh": "export PYTHONPATH=$PWD\n"}, ("python tools/train.py",),
+    ),
+    "sys.path": ({"tools/train.py": f"import sys\nsys.path.append('.')\n{PROGRAM}"}, ("python tools/train.py",)),
+    "sys.path of a module that it loads": (
+        {"tools/train.py": f"import paths\n{PROGRAM}", "tools/paths.py": "import sys\nsys.path.insert(0, '..')\n"},
+        ("python tools/train.py",),
+    ),
+    "an installation": (
+        {"tools/train.py": PROGRAM, "setup.py": "setup(name='voice')\n"},
+        ("pip install -e .", "python tools/train.py"),
+    ),
+    "an installation of a folder": (
+        {"tools/train.py": PROGRAM, "voice/setup.py": ""}, ("pip install -e voice", "python tools/train.py"),
+    ),
+    "an installed package": (
+        {"tools/train.py": PROGRAM}, ("pip install voice", "python tools/train.py"),
+    ),
+    "a package of a usual name": (
+        {"tools/train.py": "import datasets\n", "datasets/__init__.py": ""}, ("python tools/train.py",),
+    ),
+    "a module next to it": (
+        {"tools/train.py": "import voice.models\n", "tools/voice/models.py": ""}, ("python tools/train.py",),
+    ),
+    "a handler": (
+        {"tools/train.py": "try:\n    import voice.models\nexcept ImportError:\n    pass\n"},
+        ("python tools/train.py",),
+    ),
+    "another launcher": ({"tools/train.py": PROGRAM}, ("deepspeed tools/train.py",)),
+    "a file that does not exist": ({"tools/train.py": "import voice.absent\n"}, ("python tools/train.py",)),
+}  # fmt: skip
+
+
+@each_case("name", [*SEARCHED])
+def test_a_module_that_python_finds(name: str, checkout: Path) -> None:
+    files, commands = SEARCHED[name]
+    assert not _audit(checkout, files, *commands)
