@@ -76,7 +76,8 @@ def diagnose_report(report: Report) -> list[Finding]:
     findings = [without_blame(each, reports, report.errors) for each in findings]
     if not SIGN_OF_BUILD.search(report.errors) and not any(compiles_cuda_code(each.stack) for each in reports):
         findings = [
-            as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
+            as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES - _certain_rules(reports) else each
+            for each in findings
         ]
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     context = _context(report)
@@ -116,6 +117,11 @@ def diagnose_report(report: Report) -> list[Finding]:
     if is_solved(report.errors):
         from_lines = [as_note(each, "it occurs again") for each in from_lines]
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _certain_rules(reports: Sequence[Report]) -> set[str]:
+    """The rule on the host compiler, if a text names it next to nvcc and no torch: it is about a build."""
+    return {"CUDA003"} if all(each.stack.torch.state == "unreadable" for each in reports) else set()
 
 
 def _blamed(*findings: Sequence[Finding]) -> set[tuple[str, str]]:

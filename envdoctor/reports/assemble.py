@@ -117,6 +117,8 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], machine: Machine
     torch = _with_build_of_pypi(torch, facts, sections, machine)
     if torch.value and torch.value.version.value and "torch" not in distributions:
         distributions["torch"] = Distribution(name="torch", version=torch.value.version.value)
+    if (machine.system.os.value or "").lower().startswith("windows") and machine.system.wsl.state != "known":
+        distributions.pop("triton", None)  # a build of its own for Windows, which torch does not require there
     return Stack(
         origin=machine.origin,
         kind=facts.fact("stack.kind"),

@@ -172,7 +172,8 @@ def _record_system(section: Section, fields: dict[str, str]) -> None:
     if not is_missing(system):
         match = re.search(r"\s*\(([^()]{3,12})\)$", system)
         architecture = match[1] if match else ""
-        section.set_fact("system.os", system[: match.start()] if match else system)
+        name = system[: match.start()] if match else system
+        section.set_fact("system.os", re.sub(r"(?i)^win ?(?=1[01]\b)", "Windows ", name))  # `OS: Win11` of a person
         if architecture in ("x86_64", "aarch64", "ppc64le", "arm64", "riscv64"):
             section.set_fact("system.architecture", architecture)
     if match := re.match(r"glibc-(2\.\d{2,3})", fields.get("libc version", "")):

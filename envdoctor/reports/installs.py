@@ -124,6 +124,13 @@ WISH = re.compile(
     r"(?i)\u60f3\u88c5|\b(?:want|wants|trying|try|tried|plan|attempt\w*) to (?:install|build|compile)"
     r"|not (?:yet )?installed,? \w|\b(?:build|building|compile|compiling) [\w-]{3,24} from source"
 )
+# A package whose installation failed, in words: `only Flash Attn failed to install`; the last one is Chinese.
+INSTALL_FAILED = re.compile(
+    r"(?i)(?<![\w/.-])(flash (?:attn|attention)|[a-z][\w-]{2,24})"
+    r"(?: (?:fails?|failed|refuses) to (?:install|build|compile)"
+    r"|\s?\u5b89\u88c5(?:\u5931\u8d25|\u4e0d\u4e0a|\u4e0d\u4e86))"
+    r"|\b(?:cannot|can't|could not|couldn't|unable to) install [`'\"]?(flash (?:attn|attention)|[a-z][\w-]{2,24})"
+)
 WANTED = re.compile(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]*))?")
 WANTED_VERSION = re.compile(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
 
@@ -169,6 +176,8 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
         if match := SOURCE_ARCHIVE.search(line.text):
             pairs.append((distribution_name(match[1]), match[2]))
         pairs += [(distribution_name(match[1]), "") for match in WHEEL_BUILD.finditer(line.text)]
+        failed = (match[1] or match[2] for match in INSTALL_FAILED.finditer(line.text))
+        pairs += [(distribution_name(name.replace(" ", "-")), "") for name in failed]
         for name, version in pairs:
             if name in KNOWN_PACKAGES:
                 several |= {name} if version and requested.get(name, version) not in ("", version) else set()

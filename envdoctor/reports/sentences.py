@@ -273,6 +273,8 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
             yield "stack.torch.cuda", "none" if match[1] else match[4] or f"{match[2]}.{match[3]}"
     for match in PACKAGE.finditer(clause):
         name = distribution_name(match[1])
+        if name == "torchvision" and (match[2] or "0")[0] != "0":  # `torch and torchvision 2.2.2+cu121`
+            name = "torch"
         version = match[2] or (match[3] if name in CALENDAR_VERSIONS else "")
         is_cuda = name == "torch" and int(version.partition(".")[0] or 0) > NEWEST_TORCH  # `compile PyTorch (11.7)`
         if name in KNOWN_PACKAGES and is_version(version) and not is_cuda:

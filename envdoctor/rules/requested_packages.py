@@ -113,7 +113,7 @@ def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
         # PY005; the wheels of torch for Windows and Linux are for the same Pythons
         if on_windows(machine) and name != "torch":
             continue
-        found = find_release(name, version) if version else None
+        found = find_release(name, public_part(version)) if version else None
         releases = (found,) if found else () if version else published_releases(name)
         wheels = tuple(each for each in releases if each.kind == "wheels" and not is_prerelease(each.version))
         if wheels and not _is_installed(stack, name):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
 from envdoctor.rules import evaluate
 
@@ -183,3 +184,51 @@ def test_torch_of_the_index_is_not_of_conda() -> None:
     """conda has xformers 0.0.18 for torch 1.12.1, PyPI for 2.0.0 only."""
     assert "torch-abi-mismatch" in problems("torch==1.12.1+cu113\nxformers==0.0.18\nnumpy==1.24.0\n")
     assert not problems("torch==1.12.1\nxformers==0.0.18\nnumpy==1.24.0\n")
+
+
+def findings(text: str) -> dict[str, str]:
+    """The causes of the errors and warnings on a report and its lines, with their rules."""
+    return {
+        each.cause: each.id for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")
+    }
+
+
+def test_failed_installation_in_words_is_a_request() -> None:
+    facts = "OS: Win11\nPython: 3.10.9\nPyTorch version: 2.5.1+cu121\n"
+    assert findings("Only Flash Attn failed to install.\n" + facts)["flash-attn-no-wheel"] == "FA004"
+    assert findings("flash-attn\u5b89\u88c5\u5931\u8d25\n" + facts)["flash-attn-no-wheel"] == "FA004"
+    assert not findings("Flash Attn is installed.\n" + facts)
+    assert not findings("Only Flash Attn failed to install.\n" + facts.replace("Win11", "Ubuntu 22.04"))
+
+
+def test_last_lines_of_the_warning_of_xformers_decide() -> None:
+    lines = "PyTorch 2.9.0+cu128 with CUDA 1208 (you have {})\n  Please reinstall xformers\n"
+    assert "torch-abi-mismatch" in findings(lines.format("2.10.0+cu128"))
+    assert "torch-cpu-build" in findings(lines.format("2.9.0+cpu"))
+
+
+def test_host_compiler_next_to_nvcc_alone_is_about_a_build() -> None:
+    commands = (
+        "$ gcc --version\ngcc (GCC) 12.1.0\n$ nvcc --version\nCuda compilation tools, release 11.3, V11.3.109\n"
+    )
+    assert findings(commands) == {"gcc-too-new-for-nvcc": "CUDA003"}
+    assert not findings(commands + "$ python -c 'import torch; print(torch.__version__)'\n2.4.1+cu118\n")
+
+
+def test_one_version_for_torch_and_torchvision_is_that_of_torch() -> None:
+    text = "I use it on Windows 11 with Python 3.10.13, torch and torchvision 2.2.2+cu121, triton 3.0.0\n"
+    report = parse_report(text)
+    assert {name: each.version for name, each in (report.stack.distributions.value or {}).items()} == {
+        "torch": "2.2.2+cu121"
+    }
+    assert not findings(text)  # torch requires triton on Linux only
+
+
+def test_wheel_of_a_build_in_an_install_command_is_for_some_pythons() -> None:
+    """The log of a program that installs torch into an environment of Python 3.11."""
+    log = (
+        "Python 3.11.0 (main, Oct 24 2022, 18:26:48) [MSC v.1933 64 bit (AMD64)]\n"
+        "Command: python.exe -m pip install torch=={} --extra-index-url https://download.pytorch.org/whl/cu118\n"
+    )
+    assert findings(log.format("1.12.1+cu113"))["python-unsupported"] == "PKG019"
+    assert "python-unsupported" not in findings(log.format("2.1.0+cu118"))
