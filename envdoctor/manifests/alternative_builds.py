@@ -12,12 +12,12 @@ from typing import NamedTuple
 from envdoctor.manifests.markdown import Block
 
 _INSTALL = re.compile(
-    r"\s*[$>%!]?\s*(?:sudo\s+)?(?:\S*python[\d.]*\s+-m\s+)?(?:uv\s+)?(?:pip[\d.]*|uv)\s+(?:install|add)\s"
+    r"\s*[$>%!]?\s*(?:sudo\s+)?(?:\S*python[\d.]*\s+-m\s+)?(?:uv\s+)?(?:pip[\d.]*|uv)(?:\s+-\S+)*\s+(?:install|add)\s"
 )
 _TORCH = re.compile(r"\s[\"']?torch(?:\[[^\]]*\])?(?:[=<>~!][^\s]*)?[\"']?(?=\s|$)")
 _BUILD = re.compile(
     r"download(?:-r2)?\.pytorch\.org/whl/(?:nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]+|xpu)(?=[/\s\"']|$)"
-    r"|--torch-backend[= ](\S+)"
+    r"|--torch-backend[= ](\S+)|\storch==[\w.]+\+(cu\d{2,3}|cpu|rocm[\d.]+)"
 )
 _MACHINE = re.compile(
     r"\b(?:cuda|cpu|gpus?|rocm|amd|nvidia|mps|mac(?:os)?|apple|linux|windows|intel|xpu)\b|显卡", re.IGNORECASE
@@ -39,7 +39,7 @@ class _Command(NamedTuple):
     @property
     def build(self) -> str:
         found = _BUILD.search(self.text)
-        return (found[1] or found[2]) if found else ""
+        return next(each for each in found.groups() if each) if found else ""
 
 
 def alternative_builds(blocks: Sequence[Block]) -> Iterator[list[tuple[str, int, int]]]:

@@ -37,6 +37,8 @@ _INSTALLER = re.compile(
     r"(?:\s+(?:image|container|environment|install(?:ation)?|build|venv|env))?(?:\s*[(（].{0,40}[)）])?",
     re.IGNORECASE,
 )
+# Of a release of torch, each with its commands: "v1.8.0", "PyTorch 2.1".
+_OF_RELEASE = re.compile(r"(?:v|(?:py)?torch(?: version)?[ =v]+)\d+\.\d+(?:\.\d+)?", re.IGNORECASE)
 _OTHERWISE = re.compile(r"(?:alternative(?:ly)?|or|oder|alternativ|或者?|または)\b.{0,80}", re.IGNORECASE)
 _OR = re.compile(
     r"\W*(?:\b(?:or|alternatively|otherwise|oder|alternativ|ou bien|ou|o bien|oppure|или)\b"
@@ -217,7 +219,7 @@ def _sections(lines: Sequence[str], code: set[int]) -> Iterator[list[Branch]]:
 def _sections_of_level(markers: list[_Marker], level: int, last: int) -> Iterator[list[Branch]]:
     branches: list[Branch] = []
     for marker, end in zip(markers, [*(other.line - 1 for other in markers[1:]), last], strict=True):
-        is_alternative = bool(_OPTION.match(marker.text) or _INSTALLER.fullmatch(marker.text)) or (
+        is_alternative = _is_option(marker.text) or (
             level < _BOLD and bool(branches) and _OTHERWISE.fullmatch(marker.text) is not None
         )
         if marker.level == level and is_alternative:
@@ -226,6 +228,10 @@ def _sections_of_level(markers: list[_Marker], level: int, last: int) -> Iterato
             yield branches
             branches = []
     yield branches
+
+
+def _is_option(heading: str) -> bool:
+    return bool(_OPTION.match(heading) or _INSTALLER.fullmatch(heading) or _OF_RELEASE.fullmatch(heading))
 
 
 def _marker(lines: Sequence[str], number: int) -> _Marker | None:
