@@ -101,13 +101,19 @@ def rows_of(package: str) -> tuple[ImportRow, ...]:
 def _parse_row(package: str, line: str) -> ImportRow:
     names, absences, importers = line.split(" | ")
     pairs = [(module, name) for module, _, name in (each.partition(":") for each in names.split())]
-    periods = map(_parse_period, absences.split())
+    periods = map(_parse_absence, absences.split())
     return ImportRow(
         package,
         tuple(names.split()),
         tuple(each for each in periods if not all(is_still_found(*pair, each.first) for pair in pairs)),
         tuple(_parse_importer(each) for each in importers.split()),
     )
+
+
+def _parse_absence(text: str) -> Period:
+    """A period without a name. One with no release after it has no end: newer releases lack the module as well."""
+    period = _parse_period(text)
+    return period if period.after else msgspec.structs.replace(period, last="")
 
 
 def _parse_importer(text: str) -> Importer:

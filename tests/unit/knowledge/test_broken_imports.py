@@ -57,3 +57,10 @@ def test_a_broken_import_of_a_list_is_reported_with_its_name(pins: str) -> None:
     for name, _, version in (pin.partition("==") for pin in pins.split()):
         assert f"{name} {version}" in found.message
     assert found.remedies
+
+
+def test_a_name_of_a_module_that_is_gone_does_not_come_back() -> None:
+    """torch 1.9 removed the name, and torch 2.0 its module torch._six."""
+    for torch, count in (("1.8.1", 0), ("1.9.0", 1), ("1.13.1", 1), ("2.0.1", 1), ("2.15.0", 1)):
+        assert len(list(broken_imports({"torch": torch, "timm": "0.3.4"}))) == count, torch
+    assert list(broken_imports({"torch": "2.15.0", "timm": "0.4.12"})) == []
