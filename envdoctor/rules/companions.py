@@ -31,6 +31,7 @@ from envdoctor.rules.torch_install import (
 )
 
 _SEARCHES_CUDART = "<0.40.2"  # bitsandbytes/cuda_setup/main.py of the wheels of 0.35.4 to 0.41.0
+_AUDIO_WITHOUT_CUDA = "<0.10"  # pytorch.org installs it next to a CPU build of torch: previous versions, 2026-11-28
 NO_BITSANDBYTES = "No release of bitsandbytes in the tables has one: build it from source."
 
 
@@ -115,7 +116,9 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     yield from _torchaudio_of_pypi(machine, stack, local)
     for name in ("torchvision", "torchaudio"):
         version = versions.get(name, "")
-        from_pypi = local == "cpu" and re.fullmatch(r"[\d.]+", version) is not None and _may_be_linux_x86(machine)
+        has_no_cuda = name == "torchaudio" and satisfies(version, _AUDIO_WITHOUT_CUDA) is True
+        is_plain = re.fullmatch(r"[\d.]+", version) is not None
+        from_pypi = local == "cpu" and is_plain and not has_no_cuda and _may_be_linux_x86(machine)
         companion_build = _platform_of_local(version)
         same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
         if not from_pypi and (not torch_build or not companion_build or same_major):

@@ -116,9 +116,11 @@ def _needs_bash(context: GuideContext, stage: Stage, line: int, reason: str) -> 
     )
 
 
-@rule("RUN153", kind="guide", severity="error", cause="system-library-missing", url=APT)
+@rule("RUN153", kind="guide", severity=("error", "warning"), cause="system-library-missing", url=APT)
 def image_step_needs_confirmation(context: GuideContext) -> Iterator[Problem]:
     """apt-get requests a confirmation: without -y the step of an image build ends there.
+
+    It does so where it installs further packages than those that the command names (apt-get(8)): a warning.
 
     `apt-get install` without the package lists, which the images of Debian and Ubuntu do not contain and which an
     earlier step may have removed, ends with `Unable to locate package`.
@@ -172,8 +174,8 @@ def _waits(command: Command) -> bool:
 
 def _waiting(context: GuideContext, command: Command) -> Problem:
     return Problem(
-        "error",
-        f"`{command}` has no -y: it requests a confirmation, and the build of the image stops",
+        "warning",
+        f"`{command}` has no -y: if it installs further packages, it requests a confirmation, and the build stops",
         command_evidence(context, command),
         f"Add -y: {command.words[0]} {command.words[1]} -y.",
         line=command.line,

@@ -95,13 +95,18 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
         item = context.guide.lines[line - 1].strip()  # below `pip:` of an environment.yml
         is_listed = item.startswith("- ") and item[2:].lstrip(" '\"").startswith(requirement.text)
         excluded = {name for name, _ in contradicting_bounds(install)}  # another release of torch is needed
-        has_command = not is_listed and excluded.isdisjoint(TORCH_FAMILY)
+        builds = {each.name: _LOCAL_BUILD.search(each.pin) for each in install.action.requirements}
+        torch = builds.get("torch")
+        is_other_build = torch is not None and torch[1] != local[1]  # RUN004 has the command
+        has_command = not is_listed and not is_other_build and excluded.isdisjoint(TORCH_FAMILY)
         yield Problem(
             "error",
             f"{requirement.text} is not on PyPI, and the step names no index that has it",
             (guide_evidence(context, requirement.name, requirement.text, line),),
             f"Add `- --extra-index-url {INDEX_URL}{local[1]}` below `pip:`."
             if is_listed
+            else f"torch is the build {torch[1]}: name the same build."
+            if torch and is_other_build
             else f"Use the PyTorch index: --torch-backend={local[1]}.",
             install_step(pin, backend=local[1]) if has_command else (),
             line=line,

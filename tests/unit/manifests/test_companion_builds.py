@@ -17,6 +17,8 @@ STABLE = "-f https://download.pytorch.org/whl/torch_stable.html"
         ("uv pip install torch==2.8.0 torchvision==0.23.0 --torch-backend=cpu", False),
         (f"pip install torch==2.8.0+cpu torchvision==0.23.0+cpu {STABLE}", False),
         (f"pip install torch==1.6.0+cpu torchvision==0.7.0+cpu {STABLE}", False),  # older than the tables
+        (f"pip install torch==1.8.0+cpu torchvision==0.9.0+cpu torchaudio==0.8.0 {STABLE}", False),  # pytorch.org
+        ("pip install torch==2.8.0+cpu torchaudio==2.8.0\npip install torchvision==0.23.0 --no-deps", True),
         (f"pip install torch==2.8.0+cpu {STABLE}\npip install torchvision==0.23.0 --no-deps", True),
     ],
 )
@@ -42,3 +44,13 @@ PYTORCH = "--index-url https://download.pytorch.org/whl/cu126"
 def test_torchaudio_of_the_index_of_its_torch(step: str, is_reported: bool) -> None:
     findings = audit_text(f"{step}\n", "install.sh", None, NoSolver()).result.findings
     assert any(each.cause == "torch-companion-mismatch" for each in findings) is is_reported
+
+
+def test_a_companion_for_rocm_next_to_a_torch_for_cuda_has_one_command() -> None:
+    text = "torch==1.10.1+cu111\ntorchvision==0.11.2+cu111\ntorchaudio==0.10.1+rocm4.1\n"
+    findings = audit_text(text, "requirements.txt", None, NoSolver()).result.findings
+    commands = {each.line: each.remedies[0].commands for each in findings if each.id == "RUN014" and each.remedies}
+    assert commands == {
+        1: ("uv pip install torch==1.10.1 --torch-backend=cu111",),
+        2: ("uv pip install torchvision==0.11.2 --torch-backend=cu111",),
+    }
