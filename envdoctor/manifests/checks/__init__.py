@@ -10,6 +10,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_files,
     absent_inputs,
     absent_modules,
+    absent_own_names,
     absent_parts,
     absent_scripts,
     batch_jobs,

@@ -22,7 +22,7 @@ from envdoctor.rules.registry import Problem, rule
 SEARCH = "https://docs.python.org/3/reference/import.html#the-module-cache"
 _MODULE = (".py", ".pyx", ".pyi", ".so", ".pyd", ".cpp", ".cu", ".c", ".proto", ".in")
 # Modules that a build, a generator or the reader makes.
-_MADE = re.compile(
+MADE = re.compile(
     r"_?version\w*|__\w+__|_C|_?ext\w*|\w*(?:_pb2\w*|_ext|_cuda|_cpp|_c|_kernels?|_ops?|_lib|_cy)|c?ython\w*|\w*ops"
     r"|(?:\w*_)?(?:secrets?|credentials?|keys?|local\w*|tokens?|config\w*|settings?)"
 )
@@ -129,7 +129,7 @@ def _is_package(checkout: Checkout, path: str, name: str) -> bool:
 def _can_exist(context: GuideContext, checkout: Checkout, path: str, statement: ImportStatement) -> bool:
     """Whether a module can be elsewhere, be made by a build or a step, or belong to an installed package."""
     folder, name = posixpath.split(path)
-    if _MADE.fullmatch(name) or can_come_from_elsewhere(context, checkout, f"{path}.py", ()):
+    if MADE.fullmatch(name) or can_come_from_elsewhere(context, checkout, f"{path}.py", ()):
         return True
     own = checkout.text(f"{folder}/__init__.py")
     if re.search(r"__path__|sys\.modules|__getattr__|import_module", own):

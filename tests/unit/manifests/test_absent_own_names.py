@@ -1,0 +1,85 @@
+"""Names that a program imports from modules of its checkout, and that these do not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+
+FILES = {
+    "rows.py": "class RowLoader:\n    pass\nlimit = 3\n",
+    "lib/__init__.py": "from .tables import Table\n",
+    "lib/tables.py": "import os\nclass Table:\n    size = 1\n",
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def _audit(folder: Path, files: dict[str, str], *commands: str) -> list[Finding]:
+    for name, text in (FILES | files).items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    text = sh("pip install torch==2.8.0", *(commands or ("python train.py",)))
+    (folder / "README.md").write_text(text)
+    found = audit_text(text, str(folder / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    return [each for each in found.result.findings if each.id == "RUN239"]
+
+
+ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the message
+    "another name": ({"train.py": "from rows import RowsLoader\n"}, "which rows.py does not have; it has RowLoader"),
+    "a name of a package": ({"train.py": "from lib import build\n"}, "imports build, which lib/__init__.py does not"),
+    "in a file that it loads": (
+        {"train.py": "from lib.start import run\n", "lib/start.py": "from .tables import Rows\ndef run(): pass\n"},
+        "lib/start.py:1 imports Rows, which lib/tables.py does not have",
+    ),
+    "in its main function": (
+        {"train.py": "def main():\n    from rows import start\nif __name__ == '__main__':\n    main()\n"},
+        "train.py:2 imports start, which rows.py does not have",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*ABSENT])
+def test_a_module_does_not_have_a_name(name: str, checkout: Path) -> None:
+    files, message = ABSENT[name]
+    (found,) = _audit(checkout, files)
+    assert (found.status, found.line, message in found.message) == ("error", 4, True)
+
+
+PRESENT: dict[str, dict[str, str]] = {
+    "names and modules": {"train.py": "from rows import RowLoader, limit\nfrom lib import tables, Table\n"},
+    "an imported name": {"train.py": "from lib.tables import os\n"},
+    "import *": {"train.py": "from rows import start\n", "rows.py": "from lib.tables import *\n"},
+    "a function of the module": {"train.py": "from rows import start\n", "rows.py": "def __getattr__(name): ...\n"},
+    "names that it makes": {"train.py": "from rows import start\n", "rows.py": "globals().update(a=1)\n"},
+    "a name in a condition": {"train.py": "from rows import start\n", "rows.py": "if 1:\n    start = 1\n"},
+    "a handler": {"train.py": "try:\n    from rows import start\nexcept ImportError:\n    pass\n"},
+    "two modules of the name": {
+        "tools/train.py": "from rows import start\n", "tools/rows.py": "x = 1\n", "train.py": "import tools\n",
+    },
+    "another search path": {"train.py": "import sys\nsys.path.append(input())\nfrom rows import start\n"},
+    "an empty module": {"train.py": "from rows import start\n", "rows.py": ""},
+    "a compiled module of the package": {"train.py": "from lib import fast\n", "lib/fast.pyx": ""},
+}  # fmt: skip
+
+
+@each_case("name", [*PRESENT])
+def test_a_name_that_can_exist(name: str, checkout: Path) -> None:
+    command = "python tools/train.py" if "tools/train.py" in PRESENT[name] else "python train.py"
+    assert not _audit(checkout, PRESENT[name], command)
+
+
+def test_an_installed_package_has_the_name(checkout: Path) -> None:
+    files = {"tools/train.py": "from lib import start\n"}
+    assert not _audit(checkout, files, "pip install lib", "python tools/train.py")
+    assert len(_audit(checkout, files, "export PYTHONPATH=.", "python tools/train.py")) == 1
