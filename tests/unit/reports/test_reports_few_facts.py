@@ -77,6 +77,8 @@ FAULTY: tuple[tuple[str, Facts], ...] = (
     ("glibc-too-old", {"torch": "2.8.0", "os": "CentOS 7"}),
     ("glibc-too-old", {"vllm": "0.11.0", "os": "Ubuntu 18.04"}),
     ("no-nvidia-gpu", {"torch": "2.3.1+cu121", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"}),
+    ("python-unsupported", {"jax": "0.4.31", "python": "3.9"}),
+    ("python-unsupported", {"mediapipe": "0.10.14", "python": "3.13"}),
     ("python-unsupported", {"onnxruntime-gpu": "1.17.1", "python": "3.13"}),
     ("python-unsupported", {"torch": "2.1.0+cu118", "python": "3.13.1", "os": "Windows 11"}),
     ("python-unsupported", {"torch": "2.5.1+cu121", "python": "3.8.10"}),
@@ -97,6 +99,10 @@ SOUND: tuple[Facts, ...] = (
     {"torch": "1.12.1", "xformers": "0.0.18"},  # conda has this build
     {"torch": "2.3.1+cpu", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"},
     {"torch": "2.10.0+cu130", "triton": "3.6.0.post26", "os": "Windows 11", "gpu": "RTX 5070 Ti"},  # triton-windows
+    {"jax": "0.4.30", "jaxlib": "0.4.30", "python": "3.9"},
+    {"mediapipe": "0.10.21", "python": "3.12"},
+    {"transformers": "5.3.0", "peft": "0.15.2", "torch": "2.6.0"},  # every name that peft imports is there
+    {"transformers": "4.49.0", "trl": "0.16.0.dev0", "torch": "2.6.0"},
     {"onnxruntime-gpu": "1.18.1", "python": "3.12"},
     {"tensorflow": "2.17.0", "python": "3.12"},
     {"tensorflow": "2.9.1", "python": "3.8"},
