@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import stat
 from itertools import islice
 from pathlib import Path
 
@@ -41,14 +42,24 @@ def is_unpacked_project(folder: Path) -> bool:
     """Whether a directory is the top of a project without its `.git`: an archive, or what COPY put into an image.
 
     It has a README and code. A folder with a guide and its manifests alone can be a part of one; a home directory is
-    no project.
+    no project, nor is one that all users share for temporary files.
     """
+    if _is_shared(folder):
+        return False
     entries = _entries(folder)
-    if not any(each.name.lower().partition(".")[0] == "readme" for each in entries):
+    if not any(each.name[:6].lower() == "readme" and each.name[6:7] in ("", ".") for each in entries):
         return False
     folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
     names = [each.name for each in entries + [inner for path in folders for inner in _entries(path)]]
     return any(name.endswith(_CODE) for name in names) and folder not in (Path.home(), Path(folder.anchor))
+
+
+def _is_shared(folder: Path) -> bool:
+    """Whether a directory is one such as /tmp: every user can write, and only owners remove their files."""
+    try:
+        return bool(folder.stat().st_mode & stat.S_ISVTX)
+    except OSError:
+        return False
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

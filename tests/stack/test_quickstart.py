@@ -26,8 +26,8 @@ def test_quickstart_succeeds_and_learns(quickstart: Quickstart) -> None:
     assert {probe.name for probe in bundled_probes() if probe.quick and not probe.needs_gpu} <= passed
     assert all(result["versions"] for result in data["verification"]["results"] if result["outcome"] == "passed")
     before, after = (data["trained"]["result"][when] for when in ("before", "after"))
-    # Seed 1 rises from 0.59 to 0.80 and from 0.29 to 0.57 in 60 steps; a seed that does not learn stays at its
-    # initial value.
+    # Seed 1 rises from 0.62 to 0.82 and from 0.19 to 0.45 in 30 steps with three digits; a seed that does not learn
+    # stays at its initial value.
     assert after["greedy_exact_match"] >= before["greedy_exact_match"] + 0.1
     assert after["sampled_exact_match"] >= before["sampled_exact_match"] + 0.2
 

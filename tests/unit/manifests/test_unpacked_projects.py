@@ -39,6 +39,16 @@ def test_a_home_directory_is_no_project(tmp_path: Path, monkeypatch: pytest.Monk
     assert not is_unpacked_project(tmp_path / "absent")
 
 
+def test_a_directory_that_all_users_share_is_no_project(tmp_path: Path) -> None:
+    for name in ("README.md", "train.py"):
+        (tmp_path / name).touch()
+    inner = tmp_path / "guide"
+    inner.mkdir()
+    assert repository_of(inner) == tmp_path
+    tmp_path.chmod(0o1777)
+    assert repository_of(inner) == inner
+
+
 def test_a_clone_comes_before_an_unpacked_project(tmp_path: Path) -> None:
     inner = tmp_path / "a/docs"
     inner.mkdir(parents=True)
