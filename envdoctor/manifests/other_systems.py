@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from operator import itemgetter
 
 from envdoctor.manifests.markdown import Block
 
-_SYSTEM = r"(?:Windows|mac ?OS|OS ?X|Mac)(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
+_SYSTEM = r"(?:Windows|mac ?OS|OS ?X|Apple Silicon|Mac)(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
 # "(Only for Windows) You may need", "On Windows, run", "Windows users:", and a heading such as "Setup for macOS".
 _PARAGRAPH = re.compile(
     rf"[\W_]*(?:only |if you(?:'re| are| use| have)? )*(?:(?:for|on|under|using) )?(?:a )?{_SYSTEM}\s*(?![\w\s/&])",
@@ -22,6 +23,7 @@ _HEADING = re.compile(
 )
 _LINUX = re.compile(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
 _HEADING_LINE = re.compile(r"(#{1,6})\s+(.+?)[\s#:]*$")
+_UNDERLINE = re.compile(r"-{3,}\s*|={3,}\s*")
 _MAX_HEADING = 60  # letters
 _MAX_BLANK = 100  # lines without a text between a paragraph and its code
 
@@ -34,7 +36,7 @@ def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> l
     code = {number for block in blocks for number, _ in block.lines}
     filled = [block for block in blocks if block.lines]
     texts = [(number, _plain(line)) for number, line in enumerate(lines, 1) if number not in code]
-    headings = [(number, match) for number, text in texts if (match := _HEADING_LINE.match(text))]
+    headings = list(_headings(texts))
     found = [(block, text) for block in filled if (text := _other_system(texts, headings, block.lines[0][0]))]
     return found if len(found) < len(filled) else []
 
@@ -50,16 +52,25 @@ def names_other_system(lines: Sequence[str], blocks: Sequence[Block], line: int)
     return False
 
 
-def _other_system(texts: Sequence[tuple[int, str]], headings: Sequence[tuple[int, re.Match[str]]], first: int) -> str:
+def _headings(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """The headings with their lines and levels; of two lines as well, a title above `---` or `===`."""
+    for (number, text), (_, following) in pairwise([*texts, (0, "")]):
+        if match := _HEADING_LINE.match(text):
+            yield number, len(match[1]), match[2]
+        elif text and not text.startswith(("|", "-", "=")) and _UNDERLINE.fullmatch(following):
+            yield number, 1 if following[0] == "=" else 2, text.strip()
+
+
+def _other_system(texts: Sequence[tuple[int, str]], headings: Sequence[tuple[int, int, str]], first: int) -> str:
     """The paragraph right above a line, or the heading of its section, that names another system; else empty."""
     above = reversed(texts[max(0, (end := bisect_left(texts, (first, ""))) - _MAX_BLANK) : end])
     nearest = next((text for _, text in above if text and not text.startswith(("`", "~"))), "")
     if _PARAGRAPH.match(nearest) and not _LINUX.search(nearest):
         return nearest[:80]
     level = 7
-    for _, heading in reversed(headings[: bisect_left(headings, first, key=itemgetter(0))]):
-        if len(heading[1]) < level:
-            level, title = len(heading[1]), heading[2]
+    for _, depth, title in reversed(headings[: bisect_left(headings, first, key=itemgetter(0))]):
+        if depth < level:
+            level = depth
             if len(title) <= _MAX_HEADING and _HEADING.fullmatch(title) and not _LINUX.search(title):
                 return title
         if level == 1:

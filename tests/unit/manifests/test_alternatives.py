@@ -217,11 +217,13 @@ OTHER_SYSTEMS = (
     f"{block(A)}\n\n**Windows users:**\n{block('pip install pywin32')}\n",
     f"## Setup for macOS\n\n### Packages\n\n{block('pip install torch')}\n\n## Linux\n\n{block(A)}\n",
     f"## Windows demo install guide\n\n- {block('pip install pywin32', '  ').strip()}\n\n## Linux\n\n{block(A)}\n",
+    f"{block(A)}\n\n## Apple Silicon (M1/M2 Chips)\n\nPyTorch 1.13 has it.\n\n{block('pip install torch==1.13.0')}\n",
     f"## Windows\n\nRun this first.\n\n{block('pip install triton-windows')}\n\n## Others\n\n{block(A)}\n",
 )
 EACH_SYSTEM = (
     f"{block(A)}\n\nOn Linux and Windows, run\n\n{block('pip install peft')}\n",
     f"{block(A)}\n\nWindows is not supported.\n\n{block('pip install peft')}\n",
+    f"## Linux\n\n{block(A)}\n\n### Windows\n\nUse WSL.\n\nQuick Start\n-----------\n\n{block('pip install peft')}\n",
     f"## Linux / Windows\n\n{block(A)}\n\n## Windows Subsystem for Linux\n\n{block('pip install peft')}\n",
 )
 
