@@ -78,7 +78,6 @@ FAULTY: tuple[tuple[str, Facts], ...] = (
     ("glibc-too-old", {"vllm": "0.11.0", "os": "Ubuntu 18.04"}),
     ("no-nvidia-gpu", {"torch": "2.3.1+cu121", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"}),
     ("python-unsupported", {"jax": "0.4.31", "python": "3.9"}),
-    ("python-unsupported", {"mediapipe": "0.10.14", "python": "3.13"}),
     ("python-unsupported", {"onnxruntime-gpu": "1.17.1", "python": "3.13"}),
     ("python-unsupported", {"torch": "2.1.0+cu118", "python": "3.13.1", "os": "Windows 11"}),
     ("python-unsupported", {"torch": "2.5.1+cu121", "python": "3.8.10"}),
@@ -100,7 +99,6 @@ SOUND: tuple[Facts, ...] = (
     {"torch": "2.3.1+cpu", "gpu": "AMD Radeon RX 6700 XT", "os": "Windows 11"},
     {"torch": "2.10.0+cu130", "triton": "3.6.0.post26", "os": "Windows 11", "gpu": "RTX 5070 Ti"},  # triton-windows
     {"jax": "0.4.30", "jaxlib": "0.4.30", "python": "3.9"},
-    {"mediapipe": "0.10.21", "python": "3.12"},
     {"transformers": "5.3.0", "peft": "0.15.2", "torch": "2.6.0"},  # every name that peft imports is there
     {"transformers": "4.49.0", "trl": "0.16.0.dev0", "torch": "2.6.0"},
     {"onnxruntime-gpu": "1.18.1", "python": "3.12"},
@@ -238,3 +236,8 @@ def test_wheel_of_a_build_in_an_install_command_is_for_some_pythons() -> None:
     )
     assert findings(log.format("1.12.1+cu113"))["python-unsupported"] == "PKG019"
     assert "python-unsupported" not in findings(log.format("2.1.0+cu118"))
+
+
+def test_library_without_a_version_is_compared_with_its_newest_release() -> None:
+    assert not problems("import tensorflow as tf\nNo GPU found by tensorflow\n- Python: 3.13\n- OS: Ubuntu 24.04\n")
+    assert not problems("- Python: 3.14\n- OS: Ubuntu 24.04\nimport onnxruntime\n")
