@@ -1,0 +1,52 @@
+"""Messages of ONNX Runtime, XLA, CTranslate2 and Paddle about CUDA, and sound ones that resemble them."""
+
+from __future__ import annotations
+
+import io
+
+from support.cases import each_case
+
+from envdoctor.explain import explain
+from envdoctor.explain.calibration import UNDECIDED
+
+FAILED = "Failed to create CUDAExecutionProvider. "
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        (FAILED + "Require cuDNN 9.* and CUDA 12.*. Please install all dependencies", "cudart-missing"),
+        (FAILED + "Please reference https://onnxruntime.ai/docs/x.html#requirements to ensure", "cudart-missing"),
+        ("ptxas 11.8.89 does not support CC 9.0. Falling back to the GPU driver", "ptxas-too-old"),
+        ("Cannot load cudnn shared library. Cannot invoke method cudnnCreate.", "cudart-missing"),
+    ],
+)
+def test_a_message_has_its_cause(text: str, cause: str) -> None:
+    found = explain(io.BytesIO(text.encode())).causes
+    assert [each.cause for each in found][:1] == [cause]
+
+
+@each_case(
+    "text",
+    [
+        "ValueError: Requested float16 compute type, but the target device or backend do not support efficient x",
+        "You are using GPU version Paddle, but your CUDA device is not set properly. CPU device will be used",
+    ],
+)
+def test_a_message_with_several_reasons_names_what_to_find_out(text: str) -> None:
+    (cause,) = explain(io.BytesIO(text.encode())).causes
+    assert cause.find_out
+    assert cause.confidence <= UNDECIDED
+
+
+@each_case(
+    "text",
+    [
+        "Created CUDAExecutionProvider with cuDNN 9.10 and CUDA 12.6",
+        "ptxas 12.8 supports CC 12.0",
+        "Using float16 compute type on cuda:0",
+        "You are using GPU version Paddle 3.0 for CUDA 12.6, cuDNN 9.5",
+    ],
+)
+def test_a_sound_message_has_no_cause(text: str) -> None:
+    assert not explain(io.BytesIO(text.encode())).causes
