@@ -21,6 +21,7 @@ from envdoctor.knowledge.versions import (
 )
 from envdoctor.rules.bitsandbytes import bitsandbytes_release, loads_cuda
 from envdoctor.rules.facts import is_without_cuda, on_windows, torch_cuda
+from envdoctor.rules.known_breaks import has_known_break
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import (
@@ -61,6 +62,8 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     cannot_import = bool(row.imports) and satisfies(public_part(torch), row.imports) is False
     if any(satisfies(torchao, specifier) is False for specifier in specifiers_for(stack, "torchao").values()):
         return  # PKG002 names the release that another package requires
+    if has_known_break(versions_of(stack), "peft", "torchao"):
+        return  # the release for this torch is another one that peft rejects
     compatible = next((other for other in reversed(rows) if _works_with(other, torch)), None)
     wanted = compatible.versions if compatible else ""
     yield Problem(

@@ -54,3 +54,10 @@ def test_a_companion_for_rocm_next_to_a_torch_for_cuda_has_one_command() -> None
         1: ("uv pip install torch==1.10.1 --torch-backend=cu111",),
         2: ("uv pip install torchvision==0.11.2 --torch-backend=cu111",),
     }
+
+
+def test_no_torchao_is_proposed_that_peft_rejects() -> None:
+    for peft, count in (("==0.18.1", 0), ("==0.17.1", 1)):
+        text = f"torch==2.8.0\ntorchao==0.15.0\npeft{peft}\n"
+        findings = audit_text(text, "requirements.txt", None, NoSolver()).result.findings
+        assert sum("has kernels for torch" in each.message for each in findings) == count, peft
