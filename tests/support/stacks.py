@@ -54,7 +54,10 @@ MODULES = (
     "trl.trainer.grpo_trainer", "peft", "datasets", "transformers.models.auto.modeling_auto",
     "transformers.models.qwen2.modeling_qwen2", "torch.utils.serialization", "matplotlib.pyplot",
     "matplotlib.backends.backend_agg",
-    "torch.distributed.launcher.api", "torch.distributed.fsdp", "torch.optim", str(TESTS / "support/warm_stack.py"),
+    "torch.distributed.launcher.api", "torch.distributed.fsdp", "torch.optim", "trl.trainer.sft_trainer",
+    "trl.trainer.dpo_trainer", "packaging.tags", "packaging.utils", str(TESTS / "support/warm_stack.py"), "grpo",
+    "modeling.policy", "modeling.saving", "modeling.warm_up", "patches.table", "run.recorder", "run.result",
+    "trainers.select", "trl_config.common", "trl_config.defaults", "generation.evaluation", "plan",
 )  # fmt: skip
 
 
@@ -113,10 +116,12 @@ def forking(python: Path, *changed: tuple[str, str]) -> Path:
     atexit.register(resources.close)
     variables = stack_environment("/") | dict(changed)
     if changed:
-        interpreter = forking_interpreter(python, MODULES, variables, read_at_import=READ_AT_IMPORT)
+        interpreter = forking_interpreter(python, MODULES, variables, read_at_import=READ_AT_IMPORT, folders=[TRAIN])
     else:
         name = f"stack{zlib.crc32(bytes(python))}"
-        interpreter = session_interpreter(name, python, MODULES, variables, read_at_import=READ_AT_IMPORT)
+        interpreter = session_interpreter(
+            name, python, MODULES, variables, read_at_import=READ_AT_IMPORT, folders=[TRAIN]
+        )
     return resources.enter_context(interpreter)
 
 
