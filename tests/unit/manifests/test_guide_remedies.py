@@ -21,7 +21,11 @@ from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 27)
 # verl 0.4.1, the first release with the module, needs a setuptools of its time; a finding names it.
-WITH_FURTHER_FINDING = {"merger of a later verl release"}
+# The commands for a line of Python are a later step than the first installation, whose release they replace.
+WITH_FURTHER_FINDING = {
+    "merger of a later verl release", "argument of a later release", "import of a later trainer",
+    "import of a trainer that moved", "loss type of a later TRL release", "sleep mode",
+}  # fmt: skip
 
 
 def findings(lines: Sequence[str]) -> tuple[Finding, ...]:
