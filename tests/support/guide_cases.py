@@ -342,6 +342,8 @@ FAULTS = [
           "RUN235", 3, "dependency-pin-violated", "Write the path of Qwen2-VL-7B-Instruct"),
     Fault("an option that a release removed", sh("pip install gdown==6.0.0", "gdown --id 1a"),
           "RUN236", 4, "dependency-pin-violated", "Use the ID alone"),
+    Fault("a build before H100", sh("pip install torch==1.13.1", title="# Setup"),
+          "RUN240", 3, "gpu-arch-not-in-build", "up to compute capability 8.x"),
     Fault("nvidia-docker", sh("nvidia-docker run -it my/image:1"), "RUN105", 3, "container-no-gpu", "--gpus all"),
     Fault("terms of conda", image("ubuntu:22.04", f"wget {MINICONDA} && bash M* && conda create -n x python=3.11"),
           "RUN106", 3, "service-auth", "Miniforge"),

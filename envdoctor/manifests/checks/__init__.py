@@ -71,6 +71,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     system_pythons,
     table_age,
     undeclared_imports,
+    unnamed_gpus,
     unread_numpy,
     unsearched_modules,
     wheel_contents,

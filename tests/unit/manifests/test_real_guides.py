@@ -229,7 +229,8 @@ def test_a_project_can_bring_what_a_build_needs(project: str) -> None:
 
 def test_cudatoolkit_next_to_a_torch_of_pip_is_only_superfluous(tmp_path: Path) -> None:
     text = "name: x\ndependencies:\n  - python=3.9\n  - cudatoolkit\n  - pip\n  - pip:\n    - torch==2.0.0\n    - numpy<2\n"
-    (found,) = audit_text(tmp_path, "environment.yml", text).findings
+    found, gpus = audit_text(tmp_path, "environment.yml", text).findings
+    assert gpus.id == "RUN240"
     assert (found.id, found.remedies) == ("RUN056", ())
 
 
