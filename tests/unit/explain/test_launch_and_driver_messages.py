@@ -1,0 +1,66 @@
+"""Messages of launchers, schedulers, solvers and driver libraries, as their users paste them, and sound ones."""
+
+from __future__ import annotations
+
+import io
+
+from support.cases import each_case
+
+from envdoctor.explain import explain
+
+OLD_DRIVER = "driver-too-old"
+SOLVER = "error    libmamba Could not solve for environment specs\n"
+NVRTC = "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --gpu-architecture (-arch)"
+
+
+def first_cause(text: str) -> str | None:
+    found = explain(io.BytesIO(text.encode())).causes
+    return found[0].cause if found else None
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        (
+            'error="symbol lookup failed: /usr/lib64/libcuda.so.460.106.00: undefined symbol: cuCtxCreate_v3"',
+            OLD_DRIVER,
+        ),
+        ("AttributeError: /lib/x86_64-linux-gnu/libcuda.so.1: undefined symbol: cuMemCreate", OLD_DRIVER),
+        ("OSError: /usr/lib/wsl/lib/libcuda.so.1: undefined symbol: cuDeviceGetUuid_v2", OLD_DRIVER),
+        (
+            "slurmstepd: error: *** STEP 60.0 ON g01 CANCELLED AT 2024-08-12T02:06:12 DUE TO JOB REQUEUE ***",
+            "ended-from-outside",
+        ),
+        (
+            "There are not enough slots available in the system to satisfy the 4\nslots: ./pw.x",
+            "mpi-launch",
+        ),
+        (
+            SOLVER + "  └─ rapids =25.2 * is not installable because there are no viable options",
+            "dependency-pin-violated",
+        ),
+        (SOLVER + "  └─ foo 9.9** does not exist (perhaps a typo or a missing channel).", "release-not-on-index"),
+        ("GTX 1080\n" + NVRTC, "gpu-arch-dropped"),
+        ("GPU 0: Tesla V100-SXM2-16GB\n" + NVRTC, "gpu-arch-dropped"),
+        ("NVIDIA GeForce RTX 5090\n" + NVRTC, "gpu-arch-not-in-build"),
+        ("GPU 0: Tesla P100\nGPU 1: RTX 5090\n" + NVRTC, "gpu-arch-not-in-build"),
+        (NVRTC, "gpu-arch-not-in-build"),
+    ],
+)
+def test_a_message_has_its_cause(text: str, cause: str) -> None:
+    assert first_cause(text) == cause
+
+
+@each_case(
+    "text",
+    [
+        'msg="found libcuda" library=/usr/lib64/libcuda.so.550.54.15\nmsg="inference compute" library=cuda',
+        "submitit INFO (2025-07-12) - Requeued job 60601445 (3 remaining timeouts)",
+        "#SBATCH --requeue\nJob 7133 was queued again and started on n018",
+        "mpirun -np 4 ./pw.x: 4 slots of host n01 are in use",
+        "libmamba: all requested packages already installed",
+        "nvrtc options: --gpu-architecture=compute_61 on GTX 1080, compiled in 0.4 s",
+    ],
+)
+def test_a_sound_message_has_no_cause(text: str) -> None:
+    assert first_cause(text) is None
