@@ -15,7 +15,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 
 _ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([^#]+))?(?:#(.*))?")
 _CLONED = re.compile(r"(?:\w+://(?:[^/@]+@)?[^/]+/|git@[^:]+:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
-_FOLDER = re.compile(r"(?:file:)?((?:[\w.-]+/?|/)(?:[\w.@-]+/?)*)(?:\[[^\]]*\])?")
+_FOLDER = re.compile(r"(?:file:)?(/|/?[\w.-][\w.@-]*(?:/[\w.@-]+)*/?)(?:\[[^\]]*\])?")
 _SUBDIRECTORY = re.compile(r"(?:^|&)subdirectory=([^&]+)")
 _INSTRUCTION = re.compile(r"\s*(?:RUN|WORKDIR|FROM)\b")  # each RUN starts in the directory of WORKDIR
 _SHORT = 4  # `.`, `..` and `./`

@@ -12,10 +12,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Status
-from envdoctor.manifests.actions import STATED_IN_TEXT, Install, UseImage
+from envdoctor.manifests.actions import STATED_IN_TEXT, Action, Install, UseImage
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block
+from envdoctor.manifests.program_launches import Launch, started_program
+from envdoctor.manifests.shell_records import Command
 
 MAX_MENTIONS = 12
 _COMMENTED = re.compile(
@@ -89,8 +91,10 @@ def judge_mentions(guide: Guide, known: list[Finding], evaluate: Callable[[Guide
     """The findings of each mentioned command that the guide without it does not have."""
     keys = {(finding.line, finding.id) for finding in known}
     found: list[Finding] = []
-    for mention in find_mentions(guide):
-        for finding in evaluate(_with_mention(guide, mention)):
+    mentions = find_mentions(guide)
+    launches = tuple(_launches(guide, mentions))
+    for mention in mentions:
+        for finding in evaluate(_with_mention(guide, mention, launches)):
             if mention.place == "in the text" and finding.id in _OF_EARLIER_STEPS:
                 continue
             if finding.line == mention.line and (finding.line, finding.id) not in keys:
@@ -120,12 +124,28 @@ def lower_stated(guide: Guide, findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _with_mention(guide: Guide, mention: Mention) -> Guide:
-    """The guide up to a mentioned command, which becomes its last step."""
+def _read(mention: Mention) -> tuple[tuple[Action, ...], tuple[Command, ...]]:
+    """The actions and the commands of a mentioned command."""
+    reader = BlockReader([Block("bash", "", ((mention.line, mention.text),))])
+    return tuple(reader.actions()), tuple(reader.commands)
+
+
+def _launches(guide: Guide, mentions: Sequence[Mention]) -> Iterator[Launch]:
+    """The programs that commands in the text start."""
+    folders = (guide.checkout.folder, guide.checkout.root) if guide.checkout else ()
+    for mention in mentions if folders else ():
+        for command in _read(mention)[1] if mention.place == "in the text" else ():
+            if program := started_program(command):
+                yield Launch(command.line, str(command), program, folders)
+
+
+def _with_mention(guide: Guide, mention: Mention, launches: Sequence[Launch]) -> Guide:
+    """The guide up to a mentioned command, which becomes its last step, with the programs of all such commands."""
     earlier = tuple(action for action in guide.actions if action.line < mention.line)
     if mention.place == "image":
         name, _, tag = mention.text.partition(":")
         return guide._replace(actions=(*earlier, UseImage(mention.line, mention.text, name, tag, is_entered=False)))
-    reader = BlockReader([Block("bash", "", ((mention.line, mention.text),))])
-    actions = tuple(reader.actions())
-    return guide._replace(actions=(*earlier, *actions), commands=(*guide.commands, *reader.commands))
+    actions, commands = _read(mention)
+    return guide._replace(
+        actions=(*earlier, *actions), commands=(*guide.commands, *commands), launches=(*guide.launches, *launches)
+    )

@@ -63,7 +63,7 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
                 table_evidence("files", f"no {path}", "the checkout"),
             ),
             f"Use {nearest}, if it is the file that is meant." if nearest
-            else "Name a file of this commit, or add the step that makes it.",
+            else "Name a file of the checkout, or add the step that makes it.",
             line=line,
         )  # fmt: skip
 

@@ -57,7 +57,7 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
             ),
             f"Name {nearest}, if it is the file that is meant."
             if nearest
-            else "Name a file of this commit, or check out the commit that has it.",
+            else "Name a file of the checkout, or use the version of the project that has it.",
             line=line,
         )
 
@@ -97,7 +97,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
                 ),
                 f"Copy {nearest}, if it is the file that is meant."
                 if nearest
-                else "Name a file of this commit, or check out the commit that has it.",
+                else "Name a file of the checkout, or use the version of the project that has it.",
                 line=line,
             )
 

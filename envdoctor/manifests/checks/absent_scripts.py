@@ -118,7 +118,7 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         ),
         f"Enter the directory {posixpath.dirname(nearest)} first, or start {nearest}." if has_left_out_cd
         else f"Start {nearest}, if it is the script that is meant." if nearest
-        else "Name a script of this commit, or check out the commit that has it.",
+        else "Name a script of the checkout, or use the version of the project that has it.",
         line=line,
     )  # fmt: skip
 

@@ -132,7 +132,7 @@ def _absent_file(
     names = sorted(posixpath.basename(each) for each in program.files if posixpath.dirname(each) == folder)
     nearest = next(iter(difflib.get_close_matches(posixpath.basename(path), names, n=1, cutoff=_LIKENESS)), "")
     fix = f"Use {posixpath.join(posixpath.dirname(value), nearest)}, if it is meant." if nearest else (
-        f"Use one of {', '.join(names[:8])}." if names else "Name a file of this commit."
+        f"Use one of {', '.join(names[:8])}." if names else "Name a file of the checkout."
     )  # fmt: skip
     yield word, f"{file} is not in the checkout", fix
 

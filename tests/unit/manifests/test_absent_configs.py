@@ -34,7 +34,7 @@ ABSENT = {  # a command, and a part of the fix
     "an argument without an option": ("torchrun train.py configs/pretrained.yaml", "Use configs/pretrain.yaml"),
     "a value after =": ("deepspeed train.py --deepspeed=configs/ds/zero3.json", "Use configs/ds/zero2.json"),
     "another inner folder": ("python train.py --cfg configs/b/base.yaml", "Use configs/a/base.yaml"),
-    "no file is alike": ("python train.py --config configs/other/unlike.yaml", "Name a file of this commit"),
+    "no file is alike": ("python train.py --config configs/other/unlike.yaml", "Name a file of the checkout"),
     "a folder in the singular": ("python train.py ./config/pretrain.yaml", "Use configs/pretrain.yaml"),
     "an abbreviated folder": ("python train.py --config conf/a/base.yaml", "Use configs/a/base.yaml"),
     "an option of another file": ("python train.py --ds_config config/ds/zero2.json", "Use configs/ds/zero2"),

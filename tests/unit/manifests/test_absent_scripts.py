@@ -15,7 +15,7 @@ from envdoctor.manifests.inputs.records import NothingToAudit
 
 ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
     "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
-    "no file is alike": ("python scripts/unlike.py", (4, "Name a script of this commit")),
+    "no file is alike": ("python scripts/unlike.py", (4, "Name a script of the checkout")),
     "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
     "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
     "another letter": ("python lonley.py", (4, "Start lonely.py")),
@@ -135,3 +135,22 @@ def test_a_program_is_started_outside_of_a_directory_that_the_guide_does_not_nam
         found = ()
     starts = [each for each in found if each.id == "RUN182"]
     assert [(each.status, "directory app first" in each.fix) for each in starts] == [("warning", True)] * is_reported
+
+
+@each_case(
+    ("sentence", "reported"),
+    [
+        ("Then run `python scripts/unlike.py --size 4`.", True),
+        ("Then run `bash scripts/run_zs.sh`, and `python scripts/measures.py`.", True),
+        ("Then run `bash scripts/run_zs.sh` and `python scripts/measure_memory.py`.", False),
+        ("Do not run `python scripts/unlike.py`: it is gone.", False),
+        ("Write `python scripts/your_script.py` for your own.", False),
+        ("`python other/start.py` is a program of another project.", False),
+    ],
+)
+def test_a_command_in_the_text_starts_a_script(sentence: str, reported: bool, checkout: Path) -> None:
+    _scripts(checkout)
+    text = f"{sh('pip install torch==2.8.0', 'python scripts/measure_memory.py')}\n{sentence}\n"
+    (checkout / "README.md").write_text(text)
+    found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    assert [each.status for each in found.result.findings if each.id == "RUN182"] == (["warning"] if reported else [])

@@ -51,6 +51,7 @@ def test_mutated_guide_is_audited(text: str) -> None:
 
 
 ADVERSARIAL_GUIDES = {
+    "a folder with another character": "```bash\nuv pip install ./" + "a" * 60 + "+b/c torch==2.8.0\n```",
     "quotes": "```bash\n" + "'" * 50_000 + "\n```",
     "one long word": "```bash\npip install " + "a" * 125_000 + "\n```",
     "many packages": "```bash\npip install " + "torch==2.8.0 " * 5_000 + "\n```",

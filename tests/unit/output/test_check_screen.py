@@ -163,7 +163,7 @@ def test_commands_name_the_interpreter_of_the_environment(venv: Path) -> None:
 
 def test_parts_without_a_selected_check_have_no_mark(venv: Path) -> None:
     found = screen(machine="h200", venv=str(venv), select=("DRV",))
-    assert found[0].startswith("✓ no problems in 16 selected checks of h200 (recorded by envdoctor")
+    assert found[0].startswith("✓ no problems in 17 selected checks of h200 (recorded by envdoctor")
     marks = {line[2:].split()[0]: line[0] for line in found[1:7]}
     assert marks == {"machine": "-", "driver": "✓", "GPU": "-", "environment": "-", "packages": "-", "profile": "✓"}
     assert {line[0] for line in screen(machine="h200", ignore=("TORCH",))[1:4]} == {"✓"}
