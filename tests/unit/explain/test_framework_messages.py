@@ -9,6 +9,9 @@ from support.cases import each_case
 from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED
 
+INDEX = "Looking in indexes: https://download.pytorch.org/whl/{}\n"
+NONE = "ERROR: Could not find a version that satisfies the requirement torch==2.10.0 (from versions: none)"
+PADDLE = "The installed PaddlePaddle package was compiled for "
 FAILED = "Failed to create CUDAExecutionProvider. "
 
 
@@ -18,6 +21,10 @@ FAILED = "Failed to create CUDAExecutionProvider. "
         (FAILED + "Require cuDNN 9.* and CUDA 12.*. Please install all dependencies", "cudart-missing"),
         (FAILED + "Please reference https://onnxruntime.ai/docs/x.html#requirements to ensure", "cudart-missing"),
         ("ptxas 11.8.89 does not support CC 9.0. Falling back to the GPU driver", "ptxas-too-old"),
+        (PADDLE + "60 61 80 ,but your current GPU is 90", "gpu-arch-not-in-build"),
+        (INDEX.format("cu131") + NONE, "release-not-on-index"),
+        ("torch was not found in the package registry: " + INDEX.format("cu127"), "release-not-on-index"),
+        (INDEX.format("cu128") + NONE, "python-unsupported"),
         ("Cannot load cudnn shared library. Cannot invoke method cudnnCreate.", "cudart-missing"),
     ],
 )
@@ -43,6 +50,8 @@ def test_a_message_with_several_reasons_names_what_to_find_out(text: str) -> Non
     "text",
     [
         "Created CUDAExecutionProvider with cuDNN 9.10 and CUDA 12.6",
+        INDEX.format("cu131"),
+        PADDLE + "70 75 80 86 90",
         "ptxas 12.8 supports CC 12.0",
         "Using float16 compute type on cuda:0",
         "You are using GPU version Paddle 3.0 for CUDA 12.6, cuDNN 9.5",
