@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from envdoctor.rules.registry import Rule
 
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
+_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.~-]+(?:/[\w.~-]+)*")  # of a file, whether or not it exists
 # Files that name packages. Their text has no error; `audit` examines them.
 MANIFEST = re.compile(
     r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|environment\.ya?ml|.*\.lock|pylock\..*toml|setup\.(?:py|cfg)"
@@ -158,9 +159,9 @@ def _open_text(text: str) -> BinaryIO:
     is_directory = is_path and is_folder(Path(text))
     if is_directory:
         text = str(_log_of_directory(Path(text)))
-    # A missing log is an error. Its name is not explained as an error text.
-    is_log_name = "\n" not in text and " " not in text and Path(text).suffix in LOG_SUFFIXES
-    if is_path or is_log_name:
+    # A missing file is an error. Its name is not explained as an error text.
+    is_name = "\n" not in text and " " not in text and Path(text).suffix in LOG_SUFFIXES
+    if is_path or is_name or _PATH.fullmatch(text):
         expected = "a file with an error text or log"
         return open_input(Path(text), expected=expected, hint="envdoctor explain -", pipes=not is_directory)
     return io.BytesIO(text.encode("utf-8", "replace"))

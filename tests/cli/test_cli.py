@@ -164,6 +164,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "archs below an unknown home": (["archs", "~no-such-user/x"], "~no-such-user/x"),
     "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a directory"),
     "venv below an unknown home": (["check", "--venv", "~no-such-user/v"], "error: ~no-such-user/v: No such file"),
+    "explain of a file that does not exist": (["explain", "/nowhere/of/a/run"], "/nowhere/of/a/run: No such file"),
     "Python below unknown home": (
         ["check", "--python", "~no-such-user/p"],
         "--python ~no-such-user/p: No such file",
