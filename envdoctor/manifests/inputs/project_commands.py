@@ -61,6 +61,8 @@ _TOOLS = {
 }  # fmt: skip
 # Locks that are written from another file, lists, and conda's files: no command of a tool changes them.
 _SETUPTOOLS = frozenset({"setup.cfg", "setup.py"})
+# `uv add` writes a key that is dynamic as well, which makes the file invalid.
+_DYNAMIC = re.compile(r"^dynamic\s*=\s*\[[^\]]{0,400}[\"']dependencies[\"']", re.MULTILINE)
 _WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda"}) | _SETUPTOOLS
 
 
@@ -78,8 +80,10 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     """
     if kind == "conda" and (remedies := _edits(finding, text, name)):
         return replace(finding, remedies=remedies)
-    if kind in _WITHOUT_COMMANDS:
-        fix = f"{finding.fix}{_statement(finding)}" if kind in _SETUPTOOLS else finding.fix
+    is_dynamic = kind == "pyproject" and _DYNAMIC.search(text) and not _place(text, finding.line)[1]
+    if kind in _WITHOUT_COMMANDS or is_dynamic:
+        where = "where the build of the project reads its dependencies" if is_dynamic else "in install_requires"
+        fix = f"{finding.fix}{_statement(finding, where)}" if kind in _SETUPTOOLS or is_dynamic else finding.fix
         return replace(finding, fix=fix, remedies=_without_installs(finding.remedies))
     tool = tool_of_pyproject(text) if kind == "pyproject" else _TOOLS.get(kind)
     if tool is None:
@@ -109,7 +113,7 @@ def synced_remedies(finding: Finding, guide: Guide) -> Finding:
     return replace(finding, remedies=_converted(finding.remedies, lambda step: _tool_step(step, _UV, "")))
 
 
-def _statement(finding: Finding) -> str:
+def _statement(finding: Finding, where: str) -> str:
     """Where a project of setuptools has to have the packages that the first remedy installs; empty without one."""
     steps = (step for remedy in finding.remedies[:1] for step in remedy.steps)
     installs = [step for step in steps if isinstance(step, Install)]
@@ -117,7 +121,7 @@ def _statement(finding: Finding) -> str:
         names = " and ".join(built)
         return f" Install {names} this way before the project: an isolated build has no packages of install_requires."
     packages = [f"`{text}`" for step in installs for text in step.packages]
-    return f" State {' and '.join(packages)} in install_requires." if packages else ""
+    return f" State {' and '.join(packages)} {where}." if packages else ""
 
 
 def _for_permitted_pythons(finding: Finding, text: str) -> Finding:

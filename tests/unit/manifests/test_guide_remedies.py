@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
+from pathlib import Path
 
 from support.cases import each_case
 from support.guide_cases import FAULTS, Fault, sh
+from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -115,6 +117,26 @@ def test_a_setup_py_gets_the_requirement_that_it_has_to_state() -> None:
     (finding,) = [each for each in result.findings if each.id == "RUN009"]
     assert not finding.remedies
     assert finding.fix.endswith(" State `torch==2.14.1` and `torchaudio==2.11.0` in install_requires.")
+
+
+DYNAMIC_FILE = '\n[tool.setuptools.dynamic]\ndependencies = {file = "base.txt"}\n'
+
+
+@each_case(
+    ("dynamic", "has_command"),
+    [('dynamic = ["version"]', True), ('dynamic = [\n  "version", "dependencies"\n]', False)],
+)
+def test_uv_adds_nothing_to_dynamic_dependencies(dynamic: str, has_command: bool, tmp_path: Path) -> None:
+    """The key would be stated and dynamic, which no build accepts (uv 0.13.9, tried on 2026-11-28)."""
+    (tmp_path / "base.txt").write_text("torch==2.8.0\ntorchaudio==2.11.0\n")
+    stated = "" if "dependencies" in dynamic else 'dependencies = ["torch==2.8.0", "torchaudio==2.11.0"]\n'
+    text = f'[project]\nname = "a"\n{stated}{dynamic}{DYNAMIC_FILE}'
+    (tmp_path / "pyproject.toml").write_text(text)
+    result = audit_text(text, str(tmp_path / "pyproject.toml"), None, NoSolver()).result
+    found = [each for each in result.findings if each.status == "error"]
+    assert found
+    assert any(command.startswith("uv add") for command in commands_of(found[0])) is has_command
+    assert (" where the build of the project reads its dependencies." in found[0].fix) is not has_command
 
 
 def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None:
