@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import packages_of_module
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
@@ -110,7 +112,7 @@ def _loads(checkout: Checkout, folder: str, each: ImportStatement) -> bool:
 
 def _is_of_package(context: GuideContext, checkout: Checkout, top: str) -> bool:
     """Whether a package, or a module of Python, can have the name: an installed one, or a directory of the build."""
-    if top in sys.stdlib_module_names or packages_of_module(top):
+    if top in sys.stdlib_module_names or packages_of_module(top) or published_releases(normalize_name(top)):
         return True
     names = {each.name for step in context.trace.installs for each in step.action.requirements}
     if context.environments:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.cases import each_case
-from support.fixed_index import FixedIndex, FixedSolver
-from support.guide_cases import sh
+from support.checkout_audits import findings_in_checkout
 
-from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 
 FILES = {
@@ -22,23 +19,8 @@ FILES = {
 }
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    (tmp_path / ".git").mkdir()
-    return tmp_path
-
-
 def _audit(folder: Path, files: dict[str, str], *commands: str) -> list[Finding]:
-    files = FILES | files
-    for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True, parents=True)
-        (folder / name).write_text(text)
-    text = sh("pip install torch==2.8.0", *commands)
-    (folder / "README.md").write_text(text)
-    found = audit_text(text, str(folder / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
-    for name in files:
-        (folder / name).unlink()
-    return [each for each in found.result.findings if each.id == "RUN237"]
+    return findings_in_checkout(folder, "RUN237", FILES | files, *commands)
 
 
 ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the message
@@ -58,19 +40,19 @@ ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the me
 
 
 @each_case("name", [*ABSENT])
-def test_a_program_imports_a_module_that_does_not_exist(name: str, checkout: Path) -> None:
+def test_a_program_imports_a_module_that_does_not_exist(name: str, tmp_path: Path) -> None:
     files, message = ABSENT[name]
-    (found,) = _audit(checkout, files, "python train.py")
+    (found,) = _audit(tmp_path, files, "python train.py")
     assert (found.status, found.line, message in found.message) == ("error", 4, True)
 
 
-def test_a_program_starts_another_one(checkout: Path) -> None:
+def test_a_program_starts_another_one(tmp_path: Path) -> None:
     files = {
         "train.py": "import subprocess\nsubprocess.run(['python', 'tools/value.py'])\n",
         "tools/value.py": "import lib.absent\nif __name__ == '__main__':\n    pass\n",
     }
-    assert [each.status for each in _audit(checkout, files, "python train.py")] == ["warning"]
-    assert not _audit(checkout, files | {"train.py": "# tools/value.py\n"}, "python train.py")
+    assert [each.status for each in _audit(tmp_path, files, "python train.py")] == ["warning"]
+    assert not _audit(tmp_path, files | {"train.py": "# tools/value.py\n"}, "python train.py")
 
 
 PRESENT: dict[str, dict[str, str]] = {
@@ -91,11 +73,11 @@ PRESENT: dict[str, dict[str, str]] = {
 
 
 @each_case("name", [*PRESENT])
-def test_a_module_that_can_exist(name: str, checkout: Path) -> None:
-    assert not _audit(checkout, PRESENT[name], "python train.py")
+def test_a_module_that_can_exist(name: str, tmp_path: Path) -> None:
+    assert not _audit(tmp_path, PRESENT[name], "python train.py")
 
 
-def test_a_module_that_the_guide_makes(checkout: Path) -> None:
+def test_a_module_that_the_guide_makes(tmp_path: Path) -> None:
     files = {"train.py": "import lib.absent\n"}
-    assert not _audit(checkout, files, "# Write your own lib/absent.py", "python train.py")
-    assert not _audit(checkout, files, "wget -P lib https://a.b/absent.py", "python train.py")
+    assert not _audit(tmp_path, files, "# Write your own lib/absent.py", "python train.py")
+    assert not _audit(tmp_path, files, "wget -P lib https://a.b/absent.py", "python train.py")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.cases import each_case
-from support.fixed_index import FixedIndex, FixedSolver
-from support.guide_cases import sh
+from support.checkout_audits import findings_in_checkout
 
-from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 
 FILES = {
@@ -19,20 +16,8 @@ FILES = {
 }
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    (tmp_path / ".git").mkdir()
-    return tmp_path
-
-
 def _audit(folder: Path, files: dict[str, str], *commands: str) -> list[Finding]:
-    for name, text in (FILES | files).items():
-        (folder / name).parent.mkdir(exist_ok=True, parents=True)
-        (folder / name).write_text(text)
-    text = sh("pip install torch==2.8.0", *(commands or ("python train.py",)))
-    (folder / "README.md").write_text(text)
-    found = audit_text(text, str(folder / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
-    return [each for each in found.result.findings if each.id == "RUN239"]
+    return findings_in_checkout(folder, "RUN239", FILES | files, *(commands or ("python train.py",)))
 
 
 ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the message
@@ -50,9 +35,9 @@ ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the me
 
 
 @each_case("name", [*ABSENT])
-def test_a_module_does_not_have_a_name(name: str, checkout: Path) -> None:
+def test_a_module_does_not_have_a_name(name: str, tmp_path: Path) -> None:
     files, message = ABSENT[name]
-    (found,) = _audit(checkout, files)
+    (found,) = _audit(tmp_path, files)
     assert (found.status, found.line, message in found.message) == ("error", 4, True)
 
 
@@ -74,12 +59,12 @@ PRESENT: dict[str, dict[str, str]] = {
 
 
 @each_case("name", [*PRESENT])
-def test_a_name_that_can_exist(name: str, checkout: Path) -> None:
+def test_a_name_that_can_exist(name: str, tmp_path: Path) -> None:
     command = "python tools/train.py" if "tools/train.py" in PRESENT[name] else "python train.py"
-    assert not _audit(checkout, PRESENT[name], command)
+    assert not _audit(tmp_path, PRESENT[name], command)
 
 
-def test_an_installed_package_has_the_name(checkout: Path) -> None:
+def test_an_installed_package_has_the_name(tmp_path: Path) -> None:
     files = {"tools/train.py": "from lib import start\n"}
-    assert not _audit(checkout, files, "pip install lib", "python tools/train.py")
-    assert len(_audit(checkout, files, "export PYTHONPATH=.", "python tools/train.py")) == 1
+    assert not _audit(tmp_path, files, "pip install lib", "python tools/train.py")
+    assert len(_audit(tmp_path, files, "export PYTHONPATH=.", "python tools/train.py")) == 1

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.cases import each_case
-from support.fixed_index import FixedIndex, FixedSolver
-from support.guide_cases import sh
+from support.checkout_audits import findings_in_checkout
 
-from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 
 FILES = {"voice/__init__.py": "", "voice/models.py": "", "LICENSE": "", "tools/helpers.py": ""}
 PROGRAM = "import torch\nfrom voice import models\n"
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    (tmp_path / ".git").mkdir()
-    return tmp_path
-
-
 def _audit(folder: Path, files: dict[str, str], *commands: str) -> list[Finding]:
-    for name, text in (FILES | files).items():
-        (folder / name).parent.mkdir(exist_ok=True, parents=True)
-        (folder / name).write_text(text)
-    text = sh("pip install torch==2.8.0", *commands)
-    (folder / "README.md").write_text(text)
-    found = audit_text(text, str(folder / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
-    return [each for each in found.result.findings if each.id == "RUN238"]
+    return findings_in_checkout(folder, "RUN238", FILES | files, *commands)
 
 
 UNSEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {  # files, commands, and the remedy
@@ -53,25 +38,25 @@ UNSEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {  # files,
 
 
 @each_case("name", [*UNSEARCHED])
-def test_a_script_imports_from_a_directory_that_is_not_searched(name: str, checkout: Path) -> None:
+def test_a_script_imports_from_a_directory_that_is_not_searched(name: str, tmp_path: Path) -> None:
     files, commands, remedy = UNSEARCHED[name]
-    (found,) = _audit(checkout, files, *commands)
+    (found,) = _audit(tmp_path, files, *commands)
     assert (found.status, found.line) == ("error", 3 + len(commands))
     assert found.remedies[0].commands == (remedy,)
 
 
-def test_a_package_imports_its_own_module_without_its_name(checkout: Path) -> None:
+def test_a_package_imports_its_own_module_without_its_name(tmp_path: Path) -> None:
     """An installation has the package, and not the folders in it, as a top-level module."""
     setup = "setup(package_dir={'': 'src'}, entry_points={'console_scripts': ['bark=bark.main:main']})\n"
     files = {
         "src/bark/__init__.py": "", "src/bark/main.py": "from jobs.rows import run\ndef main():\n    run()\n",
         "src/bark/jobs/__init__.py": "", "src/bark/jobs/rows.py": "", "setup.py": setup,
     }  # fmt: skip
-    (found,) = _audit(checkout, files, "pip install .", "bark --help")
+    (found,) = _audit(tmp_path, files, "pip install .", "bark --help")
     assert found.message.startswith("src/bark/main.py:1 imports jobs.rows of src/bark, and Python searches")
-    assert not _audit(checkout, files | {"src/bark/main.py": "from bark.jobs import rows\n"}, "bark --help")
-    (found,) = _audit(checkout, files, "cd src", "python -m bark.main")
-    assert not _audit(checkout, files, "cd src/bark", "python -m main")
+    assert not _audit(tmp_path, files | {"src/bark/main.py": "from bark.jobs import rows\n"}, "bark --help")
+    (found,) = _audit(tmp_path, files, "cd src", "python -m bark.main")
+    assert not _audit(tmp_path, files, "cd src/bark", "python -m main")
 
 
 SEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
@@ -112,6 +97,6 @@ SEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 
 
 @each_case("name", [*SEARCHED])
-def test_a_module_that_python_finds(name: str, checkout: Path) -> None:
+def test_a_module_that_python_finds(name: str, tmp_path: Path) -> None:
     files, commands = SEARCHED[name]
-    assert not _audit(checkout, files, *commands)
+    assert not _audit(tmp_path, files, *commands)
