@@ -91,6 +91,7 @@ def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     yield from _removed(use, package)
+    yield from _removed_from_bases(use, package)
     yield from _gone(use, package)
     name, version = use.name, package.version
 
@@ -148,6 +149,26 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
         if newer and _is_inherited(package, owner, name):
             continue
         if newer and not any(span.can_be_in(package.version) for span in spans):
+            what = f"passes {name} to {owner}"
+            yield _Fault(use, place, f"{name}=", what, _NOT_ACCEPTED, spans[-1].last, source, date)
+
+
+def _removed_from_bases(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
+    """The fields that the base class of another package no longer has: `SFTConfig` of TRL, `TrainingArguments`."""
+    top, owner = use.name.partition(".")[0], use.name.rpartition(".")[2]
+    strict = _STRICT.get(top)
+    if top == package.name or strict is None or not strict.fullmatch(owner):
+        return
+    source, date = compared_sources()
+    fields = fields_of(top, owner) or {}
+    for name, place in use.arguments.items():
+        spans = fields.get(name, ())
+        is_of_base = bool(spans) and all(span.package == package.name and span.last for span in spans)
+        if (
+            is_of_base
+            and satisfies(package.version, f">{spans[-1].last}")
+            and not any(span.can_be_in(package.version) for span in spans)
+        ):
             what = f"passes {name} to {owner}"
             yield _Fault(use, place, f"{name}=", what, _NOT_ACCEPTED, spans[-1].last, source, date)
 
@@ -226,9 +247,7 @@ def _problem(
                 f"{package.name} {package.version}", f"changed after {first.last}", first.source, first.date
             ),
         ),
-        _fix(
-            package.name, last, excluding, [each.change for each in faults], is_newer=is_newer, is_built=is_built
-        ),
+        _fix(package.name, last, excluding, [each.change for each in faults], is_newer=is_newer, is_built=is_built),
         install_step(pin) if pin else (),
         line=first.use.line or package.line,
     )
