@@ -154,10 +154,13 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
 
 
 def _removed_from_bases(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
-    """The fields that the base class of another package no longer has: `SFTConfig` of TRL, `TrainingArguments`."""
+    """The fields that the base class of another package no longer has: `SFTConfig` of TRL, `TrainingArguments`.
+
+    unsloth replaces the classes of TRL by its own.
+    """
     top, owner = use.name.partition(".")[0], use.name.rpartition(".")[2]
     strict = _STRICT.get(top)
-    if top == package.name or strict is None or not strict.fullmatch(owner):
+    if top == package.name or strict is None or not strict.fullmatch(owner) or "unsloth" in package.state.packages:
         return
     source, date = compared_sources()
     fields = fields_of(top, owner) or {}

@@ -29,7 +29,8 @@ CASES = {
         "from trl import GRPOConfig\nGRPOConfig(per_device_train_batch_size=2, logging_steps=1)", ""
     ),
     "an argument that the base class of another package lost": (
-        "from trl import SFTConfig\nSFTConfig('out', evaluation_strategy='no')", "passes evaluation_strategy to SFTConfig"
+        "from trl import SFTConfig\nSFTConfig('out', evaluation_strategy='no')",
+        "passes evaluation_strategy to SFTConfig",
     ),
     "its new name": (ARGUMENTS + "TrainingArguments('out', eval_strategy='no')", ""),
     "another class": ("from own import TrainingArguments\nTrainingArguments(evaluation_strategy='no')", ""),
