@@ -1,0 +1,55 @@
+"""Messages about a wrong list of architectures, libraries of the other width, and signals that ended a launcher."""
+
+from __future__ import annotations
+
+import io
+
+from support.cases import each_case
+
+from envdoctor.explain import explain
+
+NVCC = "nvcc fatal   : Unsupported gpu architecture "
+OLD_DRIVER = """
+level=DEBUG msg="Unable to load nvcuda" error="/usr/lib/libcuda.so.418.74: wrong ELF class: ELFCLASS32"
+dlerr: /usr/lib64/libcuda.so.418.74: undefined symbol: cuCtxCreate_v3
+"""
+
+
+def first_cause(text: str) -> str | None:
+    found = explain(io.BytesIO(text.encode())).causes
+    return found[0].cause if found else None
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        (NVCC + "'compute_80+PTX'", "variable-refused"),
+        (NVCC + "'compute_'", "variable-refused"),
+        (NVCC + "'compute_8.6'", "variable-refused"),
+        (NVCC + "'compute_70;75'", "variable-refused"),
+        (NVCC + "'compute_120'", "nvcc-too-old"),
+        (NVCC + "'compute_native'", "library-too-old"),
+        (NVCC + "'compute_37'", "gpu-arch-dropped"),
+        (OLD_DRIVER, "driver-too-old"),
+        ("ImportError: /cache/main.so: undefined symbol: cuModuleGetFunction", "libcuda-not-found"),
+        ("OSError: /usr/lib/libgomp.so.1: wrong ELF class: ELFCLASS32", "platform-no-wheel"),
+        ("api.py:719] Received 15 death signal, shutting down workers", "ended-from-outside"),
+        ("WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal", "ended-from-outside"),
+        ("server.api:Received 2 death signal, shutting down workers", "ended-from-outside"),
+    ],
+)
+def test_messages_have_their_cause(text: str, cause: str) -> None:
+    assert first_cause(text) == cause
+
+
+@each_case(
+    "text",
+    [
+        "-- CUDA architectures: 80;86;89+PTX",
+        "The job handles the signals 1, 2 and 15.",
+        "ELF 64-bit LSB shared object, x86-64, version 1 (SYSV), dynamically linked",
+        "The value of TCNN_CUDA_ARCHITECTURES is 86.",
+    ],
+)
+def test_healthy_lines_have_none(text: str) -> None:
+    assert first_cause(text) is None
