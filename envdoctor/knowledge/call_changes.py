@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from types import GenericAlias
 from typing import TypeVar, cast
@@ -84,8 +85,10 @@ _KEYS: Mapping[type[CallChange], str] = {
 
 
 def find_change(kind: type[R], name: str) -> R | None:
-    """The change of a function or class by one of its dotted names."""
-    return _changes(kind).get(name)
+    """The change of a function or class by one of its dotted names, which can be a pattern: `lib.*Model.load`."""
+    rows = _changes(kind)
+    patterns = (row for pattern, row in rows.items() if "*" in pattern and fnmatchcase(name, pattern))
+    return rows.get(name) or next(patterns, None)
 
 
 @cache

@@ -19,7 +19,7 @@ from envdoctor.manifests.mentions import NEGATION
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.resolution.index_facts import CodeImport
 
-_MAGIC = re.compile(r"\s*[%!]")  # of notebooks
+MAGIC = re.compile(r"\s*[%!]")  # of notebooks
 _COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 _NAMED = re.compile(r"[`(]([\w./-]+\.py)[`)]")
@@ -104,7 +104,7 @@ def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:
     """
     modules: dict[str, str] = {}
     for block in context.guide.python_blocks:
-        text = "\n".join("" if _MAGIC.match(line) else line for _, line in block)
+        text = "\n".join("" if MAGIC.match(line) else line for _, line in block)
         try:
             with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
                 tree = ast.parse(text)

@@ -6,15 +6,16 @@ import ast
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
-from envdoctor.manifests.imports_of_guide import launches_of, named_programs
-from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.imports_of_guide import MAGIC, launches_of, named_programs
+from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
 
 _MAX_FILES = 200
@@ -41,6 +42,7 @@ class ProgramUse(NamedTuple):
     values: int = 0  # names to which the returned values are assigned
     methods: tuple[str, ...] = ()  # of a derived class
     is_open: bool = False  # has arguments of unknown names
+    is_of_text: bool = False  # in the code of a guide or a notebook
 
 
 class ParsedFile:
@@ -143,6 +145,34 @@ def program_uses(context: GuideContext) -> list[ProgramUse]:
     return [use for file in files for use in _of_file(checkout, file, reached, functions)]
 
 
+def uses_in_text(context: GuideContext) -> list[ProgramUse]:
+    """The uses in the code of a guide or a notebook, whose blocks are one program.
+
+    None if the guide has several environments: a block can be for another one. Blocks that do not parse are left out.
+    """
+    checkout, name = context.guide.checkout, context.guide.name
+    body = (
+        []
+        if len(context.environments) != 1
+        else [each for block in context.guide.python_blocks for each in _block(block)]
+    )
+    if not checkout or not body:
+        return []
+    launch = Launch(0, name, Program(script=name), (checkout.folder,))
+    file = ProgramFile(name, ParsedFile(ast.Module(body, [])), launch, is_program=True)
+    uses = _of_file(checkout, file, reached_names([file]), {})
+    return [each._replace(line=int(each.place.rpartition(":")[2]), is_of_text=True) for each in uses]
+
+
+def _block(block: Sequence[Line]) -> list[ast.stmt]:
+    """The statements of a block of code, with the lines of the text."""
+    module = _module("\n".join("" if MAGIC.match(line) else line for _, line in block))
+    for node in ast.walk(module) if module else ():
+        if isinstance(node, ast.stmt | ast.expr | ast.keyword | ast.arg | ast.ExceptHandler | ast.alias):
+            node.lineno = block[min(node.lineno, len(block)) - 1][0]
+    return module.body if module else []
+
+
 def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
     """The files of the checkout that programs load, as far as they can be parsed."""
     launches = (*launches_of(context), *named_programs(context))
@@ -158,10 +188,18 @@ def read_files(context: GuideContext, checkout: Checkout) -> list[ProgramFile]:
 @lru_cache(maxsize=1024)  # the files of a directory lead to the same programs
 def _parsed(code: str, is_on_service: bool) -> ParsedFile | None:
     """The file of some code; None if it cannot be parsed."""
+    module = _module(code)
+    try:
+        return ParsedFile(module if is_on_service else without_hosted_branches(module)) if module else None
+    except RecursionError:
+        return None
+
+
+def _module(code: str) -> ast.Module | None:
+    """The syntax tree of some code; None if it cannot be parsed."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            module = ast.parse(code)
-        return ParsedFile(module if is_on_service else without_hosted_branches(module))
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

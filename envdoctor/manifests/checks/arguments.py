@@ -9,7 +9,8 @@ from typing import NamedTuple
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
 
-_CALL = re.compile(r"\b([A-Z]\w{2,60}(?:Config|Trainer|Arguments))\s*\(")
+HAS_ARGUMENTS = re.compile(r"[A-Z]\w{2,60}(?:Config|Trainer|Arguments)")
+_CALL = re.compile(rf"\b({HAS_ARGUMENTS.pattern})\s*\(")
 _KEYWORD = re.compile(r"(?:^|[(,{])\s*['\"]?(\w+)['\"]?\s*(?:=(?!=)|:)\s*([^,]{0,200})")
 _SPREAD = re.compile(r"\*\*\s*(\w+)")
 _YAML_KEY = re.compile(r"(\w+):\s*(\S.{0,200})?")

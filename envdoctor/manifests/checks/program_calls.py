@@ -21,13 +21,14 @@ from envdoctor.knowledge.dataclass_fields import compared_sources, fields_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
+from envdoctor.manifests.checks.arguments import HAS_ARGUMENTS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.compared_packages import ComparedPackage, compared_packages
 from envdoctor.manifests.config_fields import RemovedField, removed_fields
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import is_started
-from envdoctor.manifests.program_uses import ProgramUse, program_uses
+from envdoctor.manifests.program_uses import ProgramUse, program_uses, uses_in_text
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPILED
@@ -62,7 +63,7 @@ class _Fault(NamedTuple):
 
 @rule("RUN222", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=CALLS)
 def program_calls_what_the_installed_release_refuses(context: GuideContext) -> Iterator[Problem]:
-    """A program of the checkout passes arguments, or expects values, that the installed release no longer has.
+    """A program of the checkout, or the code of a guide, passes or expects what the installed release no longer has.
 
     The arguments of a call, also those of a dictionary in the code, and of a JSON, YAML or TOML file of the checkout
     that the program reads, or that a command passes to HfArgumentParser or TrlParser:
@@ -73,7 +74,7 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
 
     A warning where the call is in another file than the program, or after a condition.
     """
-    uses = program_uses(context)
+    uses = [*program_uses(context), *uses_in_text(context)]
     packages = list(compared_packages(context)) if uses else []
     fields = list(removed_fields(context, {each.name: each.version for each in packages}))
     for package in packages:
@@ -86,7 +87,12 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
 
 def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
     """Whether a program of another file, or one that no command starts, has a use: for sorting."""
-    return bool(use.line) and not is_started(context, use.line), not use.is_direct
+    return bool(use.line) and not _is_run(context, use), not use.is_direct
+
+
+def _is_run(context: GuideContext, use: ProgramUse) -> bool:
+    """Whether a command starts the program with a use, or the text itself has it."""
+    return use.is_of_text or is_started(context, use.line)
 
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
@@ -142,6 +148,8 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     strict = _STRICT.get(top)
     if strict is None or project_of(top).replace("_", "-") != package.name or not strict.fullmatch(owner):
         return
+    if use.is_of_text and HAS_ARGUMENTS.fullmatch(owner):
+        return  # RUN070 reads them
     source, date = compared_wheels(top)
     for name, place in use.arguments.items():
         spans = [each for each in find_argument(top, owner, name) if each.package == top]
@@ -206,7 +214,8 @@ def _needs_newer(use: ProgramUse, package: str, version: str) -> bool:
     for name in use.arguments:
         spans = [each for each in periods_of(f"{owner}({name})") if each.package == package]
         spans = spans or [each for each in find_argument(top, owner, name) if is_strict and each.package == top]
-        if spans and not any(span.can_be_in(version) for span in spans):
+        is_absent = bool(spans) and not any(span.can_be_in(version) for span in spans)
+        if is_absent and any(span.first and satisfies(version, f"<{span.first}") for span in spans):
             return True
     return False
 
@@ -227,7 +236,7 @@ def _problem(
     context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault], uses: Sequence[ProgramUse]
 ) -> Problem:
     first, others = faults[0], faults[1:]
-    is_direct = first.use.is_direct and is_started(context, first.use.line) and not package.is_dependency
+    is_direct = first.use.is_direct and _is_run(context, first.use) and not package.is_dependency
     last = min((each.last for each in faults), key=dotted_numbers)
     state = package.state
     python = state.python or context.trace.python
