@@ -81,6 +81,13 @@ class RemovedOption(TableRow, frozen=True, kw_only=True):
     instead: str  # in words
 
 
+class ProgramOption(TableRow, frozen=True, kw_only=True):
+    """The long options that a program has in any release."""
+
+    program: str
+    names: str
+
+
 class CompanionBuild(TableRow, frozen=True, kw_only=True):
     """The CUDA version of a package on PyPI that its import compares with that of torch."""
 
@@ -101,6 +108,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     use: tuple[PackageUse, ...]
     companion_build: tuple[CompanionBuild, ...]
     removed_option: tuple[RemovedOption, ...]
+    program_option: tuple[ProgramOption, ...]
 
 
 def guide_tables() -> GuideTables:
@@ -117,6 +125,13 @@ def cuda_row(rows: Sequence[PypiTorch], torch: str) -> PypiTorch | None:
 def inherited_arguments(package: str) -> frozenset[str]:
     """The arguments that the classes of a package have from a base class of another package, or in all releases."""
     rows = (row for row in guide_tables().inherited if package in row.packages)
+    return frozenset(name for row in rows for name in row.names.split())
+
+
+@cache
+def options_of_program(program: str) -> frozenset[str]:
+    """The long options that a program has in any release; empty for one that is not in the table."""
+    rows = (row for row in guide_tables().program_option if row.program == program)
     return frozenset(name for row in rows for name in row.names.split())
 
 

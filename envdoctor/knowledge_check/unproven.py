@@ -120,6 +120,9 @@ UNPROVEN = {
     "guides module": Unproven(
         _PROJECTS, "A wheel within the range of `present` lacks the module, or one outside of it contains the module."
     ),
+    "guides program_option": Unproven(
+        _PROJECTS, "A release of the program accepts another option."
+    ),
     "guides removed_option": Unproven(
         _PROJECTS, "The program in the wheel of `first` accepts the option, or that of `last` does not."
     ),

@@ -45,7 +45,7 @@ def missing_backslashes(lines: Sequence[Line]) -> list[range]:
     """
     found: list[range] = []
     start = 0
-    is_text = set(_heredoc_positions(lines))
+    is_text = set(heredoc_positions(lines))
     for position, (number, text) in enumerate(lines[:-1]):
         if _CONTINUES.search(text):
             continue
@@ -70,7 +70,7 @@ def blanks_after_backslashes(lines: Sequence[Line]) -> list[int]:
     """The positions of the lines whose backslash continues nothing, because a blank follows it."""
     found: list[int] = []
     start = 0
-    is_text = set(_heredoc_positions(lines))
+    is_text = set(heredoc_positions(lines))
     for position, (number, text) in enumerate(lines[:-1]):
         if not _CONTINUES.search(text):
             start = position + 1
@@ -95,7 +95,8 @@ def _is_quoted(before: str) -> bool:
     return any(before.count(quote) % 2 for quote in "\"'")
 
 
-def _heredoc_positions(lines: Sequence[Line]) -> Iterator[int]:
+def heredoc_positions(lines: Sequence[Line]) -> Iterator[int]:
+    """The positions of the lines that are the text of a file."""
     end = ""
     for position, (_, text) in enumerate(lines):
         if end:

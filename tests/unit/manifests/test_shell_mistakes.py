@@ -98,6 +98,30 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a path with a blank": (("python a.py --model-path 'My Models/a b' --c",), "RUN186", []),
     "pip install -y": (("pip install -y torch==2.6.0", "python -m pip install a --yes"), "RUN179", [3, 4]),
     "uv pip install -y": (("uv pip install -y torch==2.6.0",), "RUN179", [3]),
+    "an option that pip lacks": (("pip install --no-such a", "pip3 install --upgrad a", "uv pip install --no-such a"),
+                                 "RUN179", [3]),
+    "an option of pip that lacks its value": (("pip install -e", "python -m pip install -r"), "RUN179", [3, 4]),
+    "options of pip": (
+        ("pip install --no-cache --extra-index https://a.b/c torch==2.6.0", "pip install -e . --use-pep517",
+         "pip install --quiet --root-user-action=ignore -r a.txt", "pip install a -- b", "pip install -v -e ."),
+        "RUN179", [],
+    ),
+    "an option that pip no longer has": (
+        ("conda create -n a python=3.10 && conda activate a", "pip install torch==2.6.0",
+         "pip install -v --no-cache-dir --global-option=\"--cpp_ext\" ./", "pip install --install-option='-x' b"),
+        "RUN236", [5, 6],
+    ),
+    "an option of a new pip": (("pip install -U pip", "pip install --global-option=x a torch==2.6.0"), "RUN236", [4]),
+    "an option of an old pip": (
+        ("conda create -n a python=3.8", "conda activate a", "pip install --global-option=--cpp_ext ./",
+         "pip install torch==1.8.0"), "RUN236", [],
+    ),
+    "an option of a stated pip": (
+        ("pip install 'pip<25.3'", "pip install -C --build-option=--cpp_ext --config-settings --global-option=a b",
+         "pip install --global-option=--cpp_ext ./", "pip install torch==2.6.0"),
+        "RUN236", [],
+    ),
+    "an option of an unknown pip": (("pip install --global-option=--cpp_ext ./ torch==2.6.0",), "RUN236", []),
     "-y of other programs": (
         ("pip uninstall -y a", "conda install -y pip", "apt-get install -y b && pip install c"), "RUN179", [],
     ),
