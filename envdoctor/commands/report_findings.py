@@ -50,6 +50,11 @@ WORDS = re.compile(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
 SHELL_LINE = re.compile(r"\\$|&&|^\s*(?:[$#] |\[ |export )")  # a command of the text, not its error
+FORM_PROMPT = lazy_pattern(  # of an issue form, which names what to enter: `OS (e.g. Linux):`
+    r"请(?:您)?(?:提供|问您|填写|描述|在此|粘贴)"
+    r"|(?i:^\W{0,6}please (?:provide|describe|fill|paste|specify|list|tell)\b)"
+    r"|(?i:\(e\.g\.?,? [^()]{2,60}\)\W{0,3}$)"
+)
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
@@ -100,6 +105,7 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.cause not in described
         and cause.lines[0] not in context
         and cause.score >= WARNING_SCORE
+        and not (cause.similar and not SIGN_OF_FAILURE.search(report.errors))
         and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
@@ -207,6 +213,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         and "%|" not in line
         and not line.startswith("NOTE:")  # no progress bar
         and not POSSIBLE_REASONS.search(line)
+        and not FORM_PROMPT.search(line)
         for clause in CLAUSES.split(PREFIX.sub("", line[:MAX_CLAUSES_LENGTH], count=1))
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]

@@ -58,6 +58,7 @@ from envdoctor.reports.python_output import parse_python_output
 from envdoctor.reports.section import Line, Section
 from envdoctor.reports.sentences import find_failing_libraries, parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
+from envdoctor.reports.spellings import has_further_fact, with_usual_spellings
 from envdoctor.reports.startup_banners import parse_startup_banners
 from envdoctor.reports.tool_reports import (
     parse_colossalai,
@@ -110,7 +111,7 @@ class Report(Record, frozen=True):
 def parse_report(text: str) -> Report:
     """Parse any mixture of reports and logs. Never raises; `kinds` is empty if the text contains no report."""
     raw = unfold_lines(without_warning_of_source(clean_text(text)).split("\n"))
-    separated = separate_reports(split_lines(raw))
+    separated = separate_reports(with_usual_spellings(split_lines(raw)))
     first, *later = [_parse_single(report, "\n".join(raw)) for report in separated.reports]
     kinds = tuple(dict.fromkeys(section.kind for section in first.sections if section.kind not in WEAK_KINDS))
     return Report(
@@ -230,6 +231,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
 
 def _release_lists_of_facts(lines: list[Line], sections: list[Section]) -> None:
     """Return the lines to the other parsers that hold more facts than the one for which they were consumed."""
+    with_several = {line.number for line in lines if has_further_fact(line.value)}
     lists = {
         line.number
         for line in lines
@@ -237,7 +239,9 @@ def _release_lists_of_facts(lines: list[Line], sections: list[Section]) -> None:
     }
     for section in sections:
         if section.kind in CLAIM_WHOLE_LINES:
-            section.consumed -= lists
+            section.consumed -= lists | with_several
+        elif section.kind == "notes":
+            section.consumed -= with_several
 
 
 def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:

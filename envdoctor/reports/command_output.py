@@ -220,7 +220,7 @@ def parse_issue_form(lines: list[Line]) -> Section | None:
         if key in ("os", "operating system") and re.match(
             r"Ubuntu|Debian|CentOS|RHEL|Red Hat|Rocky|Windows|macOS|Arch|Fedora|WSL", value
         ):
-            section.set_fact("system.os", value)
+            section.set_fact("system.os", value.partition(",")[0])
         elif key in ("nvidia driver", "driver", "driver version", "gpu driver", "nvidia driver version"):
             section.set_fact("driver.version", first_group(r"^v?(\d{3}\.\d{1,4}(?:\.\d{1,4})?)\b", value))
         elif key in ("gpu", "gpus", "gpu model", "gpu type", "graphics card", "hardware") and not section.gpus:

@@ -39,7 +39,7 @@ def measure_coverage(report: Report, unread: str = "") -> ReportCoverage:
     return ReportCoverage(
         enough=not (missing or other or contradictions or report.left_out or unread),
         missing=missing,
-        unread=_unread(report.errors, report.stack),
+        unread=_unread(report.errors, report.machine, report.stack),
         notes=(*report.notes, *([unread] if unread else [])),
         other_gpu=other,
         contradictions=contradictions,
@@ -75,9 +75,17 @@ def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     return found
 
 
-def _unread(rest: str, stack: Stack) -> tuple[str, ...]:
-    """The lines with a label, a value with a digit, and a word of the field, which are not log messages or code."""
-    read = {f"{each.name}=={each.version}" for each in (stack.distributions.value or {}).values()}
+VERSION = re.compile(r"(?<![\w.])v?(\d{1,4}\.\d[\w.+]*\w|\d{1,4}\.\d)")
+
+
+def _unread(rest: str, machine: Machine, stack: Stack) -> tuple[str, ...]:
+    """The lines with a label, a value with a digit, and a word of the field, which are not log messages or code.
+
+    A line of nothing but versions that were read in it is not one of them.
+    """
+    packages = [*(stack.distributions.value or {}).values()]
+    read = {f"{each.name}=={each.version}" for each in packages}
+    values = _values_of(machine, stack) | {each.version for each in packages}
     found = [
         line.strip()[:MAX_CHARACTERS]
         for line in map(strip_prefixes, rest.splitlines())
@@ -87,5 +95,16 @@ def _unread(rest: str, stack: Stack) -> tuple[str, ...]:
         and LABELED.match(line)
         and FACT_WORDS.search(line)
         and not LOG.search(line)
+        and not (values.issuperset(versions := VERSION.findall(line)) and versions)
     ]
     return tuple(dict.fromkeys(found))[:MAX_UNREAD]
+
+
+def _values_of(machine: Machine, stack: Stack) -> set[str]:
+    """The versions of a report other than those of packages; of the system the words of its name."""
+    torch = stack.torch.value
+    facts = (
+        machine.driver.version, machine.driver.cuda, machine.cuda.nvcc_version, machine.system.glibc,
+        stack.python_version, *((torch.cuda, torch.version) if torch else ()),
+    )  # fmt: skip
+    return {str(fact.value) for fact in facts if fact.value} | {*(machine.system.os.value or "").split()}

@@ -12,7 +12,7 @@ from envdoctor.reports.section import Line, Section, first_group
 EMPTY = ("_no response_", "no response", "n/a", "-", "none")
 # `12.3`, `CUDA v11.2, cudnn-11.2-windows-x64`, `cuda_11.8.0_522.06_windows`, not the cuDNN in `8.9.6`
 TOOLKIT = r"(?i)^(?:cuda[\s:_-]{0,3}v?|v)?(1\d\.\d{1,2})(?!\d)"
-TENSORFLOW = r"(?:^|[\sv=])(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.-])"  # `tf 2.16`, `v2.12.0-rc1-12-g0db597d0d75 2.12.0`
+TENSORFLOW = r"(?:^|[\sv=]|\btf)(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.-])"  # `tf2.16`, `v2.12.0-rc1-12-g0db597d 2.12.0`
 RELEASE = r"(?:^|[\s=v])(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.])"
 WITH_CUDA = re.compile(r"(?i)\b(?:cuda|tensorrt)\b")
 
@@ -56,7 +56,7 @@ def _value(fields: dict[str, tuple[str, int]], name: str) -> str:
 
 
 def _record_tensorflow(section: Section, fields: dict[str, tuple[str, int]]) -> None:
-    versions = re.findall(TENSORFLOW, _value(fields, "tensorflow version"))
+    versions = re.findall(TENSORFLOW, _value(fields, "tensorflow version").lower())
     if versions:
         section.add_distribution("tensorflow", versions[-1])
     section.set_fact("cuda.nvcc_version", first_group(TOOLKIT, _value(fields, "cuda/cudnn version")))

@@ -89,7 +89,8 @@ def is_gpu_name(text: str) -> bool:
 
 def clean_name(text: str) -> str:
     """The name without decoration: `NVIDIA H200 (...)` -> `NVIDIA H200`."""
-    return re.sub(r"\s*\((?:\.\.\.|UUID[^)]*)\)$", "", text.strip(" -*`,;")).strip()
+    text = re.sub(r"(?<=\d)(?=Ti\b)", " ", text.strip(" -*`,;"))
+    return re.sub(r"\s*\((?:\.\.\.|UUID[^)]*)\)$", "", text).strip()
 
 
 # Numbers with a measure word: `8\u5f20A100`, `\u4e24\u5757 RTX 3090`, `4\u5361 A800`.

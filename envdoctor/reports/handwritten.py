@@ -14,14 +14,18 @@ from itertools import pairwise
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_compiler, record_platform, record_python_version, record_wsl
 from envdoctor.reports.env_vars import is_relevant
-from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
+from envdoctor.reports.unlabeled_cuda import (
+    CUDA_ALONE,
+    CUDA_OWNERS,
+    record_toolkit_next_to_cudnn,
+    record_unlabeled_cuda,
+)
 
 Recorder = Callable[[Section, str], bool]  # records a value; returns False if it has the wrong form
 MIN_LINES = 2
-SOFTWARE = frozenset({"stack.cuda_available", "stack.torch.version", "cuda.nvcc_version", "driver.version"})
 EMPTY = "(empty)"  # stands for an empty quoted value
 # A bullet or number, a key that may be bold or code, a separator, a value. The separators `-` and `=` need spaces
 # around them: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
@@ -30,17 +34,10 @@ ENTRY = re.compile(
     r"\s{0,4}(?::[*_`\"']{0,3}\s{0,40}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
-CUDA_ALONE = re.compile(r"[-*\s]{0,4}(CUDA [Vv]ersion) (\d{1,2}\.\d{1,2})$")
 # A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
 REQUIREMENT = re.compile(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
 RELEASE = r"(\d{1,2}\.\d{1,2})(?![\d])"
 VERSION = re.compile(r"v?(\d{1,4}\.\d[\w.+!-]{0,60}?)(?:[,;)]|\s|$)")
-# What `CUDA: 12.3 (nvcc)` is the version of.
-CUDA_OWNERS = (
-    (r"(?i)\bnvcc\b|\btoolkit\b|/usr/local/cuda", "cuda.nvcc_version"),
-    (r"(?i)\b(?:nvidia-)?smi\b|\bdriver\b", "driver.cuda"),
-    (r"(?i)\b(?:py)?torch\b", "stack.torch.cuda"),
-)
 OS_NAMES = re.compile(
     r"ubuntu|debian|fedora|cent ?os|red hat|rhel|rocky|alma|\barch\b|manjaro|suse|windows|\bwin ?1[01]\b|mac ?os"
     r"|wsl|linux|\bmint\b|pop!?_os|nixos|gentoo",
@@ -62,7 +59,7 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
         "flashinfer.collect_env" in line.text or line.key == "target cuda archs (resolved)" for line in lines
     )
     section = Section("flashinfer collect_env" if flashinfer else "handwritten list")
-    cuda = ""
+    cuda, cuda_lines = "", set[int]()
     for line, following in pairwise([*lines, Line(-1, "#")]):
         if line.number in consumed or len(line.text) > 400:
             continue
@@ -75,15 +72,16 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
             if owner := next((name for pattern, name in CUDA_OWNERS if re.search(pattern, value)), ""):
                 section.set_fact(owner, release)
             elif not cuda:
-                cuda = release
+                cuda, cuda_lines = release, numbers
             if release:
                 section.consumed |= numbers
         elif _record_entry(section, key, value):
             section.consumed |= numbers
+    record_toolkit_next_to_cudnn(section, cuda, cuda_lines, lines)
     rows = {line.number for line in lines if line.key == "os name" or line.text[0] == "|"}  # of systeminfo, a table
     if len(section.consumed) < MIN_LINES and not rows & section.consumed:
         return None
-    _record_unlabeled_cuda(section, cuda)
+    record_unlabeled_cuda(section, cuda)
     return section
 
 
@@ -92,7 +90,9 @@ def _titled_entry(title: Line, value: Line) -> tuple[str, str]:
     key, text = _entry(title.text)
     if key or len(value.text) > 120 or value.text[0] == "#":
         return key, text
-    return (key, value.text) if _normalize_key(key := title.text.strip("# ")) in FORM_KEYS else ("", "")
+    normalized = _normalize_key(key := title.text.strip("# "))
+    is_package = distribution_name(normalized.removesuffix(" version")) in KNOWN_PACKAGES
+    return (key, value.text) if normalized in FORM_KEYS or is_package else ("", "")
 
 
 def _entry(text: str) -> tuple[str, str]:
@@ -156,41 +156,6 @@ def _record_torch(section: Section, value: str) -> bool:
     if not cuda and re.search(r"(?i)\bcpu\b", value):
         section.set_absent("stack.torch.cuda", f"a build without CUDA ({value[:60]})")
     return True
-
-
-def _record_unlabeled_cuda(section: Section, cuda: str) -> None:
-    """`CUDA: 11.8` is the CUDA version of torch if torch's release has such a build, or if the GPU is too new for it.
-
-    A driver for an RTX 5090 reports CUDA 12.8 or newer. Next to the results of torch's functions, without a version
-    of torch and of the toolkit, an older CUDA version is that of torch.
-    """
-    if not cuda or "stack.torch.cuda" in section.facts:
-        return
-    version = section.facts.get("stack.torch.version")
-    text = str(version.value) if version else ""
-    if not text:
-        if {"stack.cuda_available"} == section.facts.keys() & SOFTWARE and _is_older_than_a_gpu(section, cuda):
-            section.set_fact("stack.torch.cuda", cuda, "drivers for this GPU have a newer CUDA version")
-        return
-    if "+" in text:
-        return
-    from envdoctor.knowledge.torch_builds import known_builds
-
-    release = first_group(r"^(\d{1,2}\.\d{1,2})", text)
-    if any((row.torch, row.cuda) == (release, cuda) for row in known_builds()):
-        section.set_fact(
-            "stack.torch.cuda", cuda, "the list names CUDA without its component; torch has such a build"
-        )
-
-
-def _is_older_than_a_gpu(section: Section, cuda: str) -> bool:
-    from envdoctor.knowledge.cuda import toolkit
-    from envdoctor.knowledge.versions import major_minor
-
-    kit = toolkit(major_minor(cuda))
-    names = [str(gpu["name"].value) for gpu in section.gpus.values() if "name" in gpu]
-    capabilities = [major_minor(found) for name in names if (found := compute_capability(name))]
-    return kit is not None and any(capability > major_minor(kit.newest) for capability in capabilities)
 
 
 def _record_architectures(section: Section, key: str, value: str) -> bool:
@@ -346,6 +311,7 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     )),
     (partial(_record_match, "driver.cuda", rf"^v?{RELEASE}"), (
         "cuda (nvidia-smi)", "nvidia-smi cuda", "cuda (driver)", "driver cuda", "cuda driver api",
+        "cuda version (nvidia-smi)", "nvidia-smi cuda version", "cuda version (driver)",
     )),
     (partial(_record_match, "cuda.nvcc_version", r"(?:^|[Vv ])(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)(?![\d.])"), (
         "cuda toolkit", "cudatoolkit", "toolkit", "installed cuda", "installed cuda toolkit", "cuda installed",

@@ -8,7 +8,7 @@ from envdoctor.reports.json_lines import expand_json
 from envdoctor.reports.python_repr import expand_repr
 
 MIN_CHARACTERS = 200  # of a line that contains the lines of a report which has many
-MIN_LIST_CHARACTERS = 60  # of a line that contains a short list
+MIN_LIST_CHARACTERS = 40  # of a line that contains a short list
 MIN_LABELS = 4
 MIN_LIST_LABELS = 3
 TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
@@ -197,7 +197,8 @@ def _split_list(line: str) -> list[str]:
         return ROWS.split(line)
     for characters, starts, needed in LISTS:
         if sum(map(line.count, characters)) >= needed and len(starts.findall(line)) >= needed:
-            return [part for part in starts.split(line) if part.strip()]
+            parts = [part for part in starts.split(line) if part.strip()]
+            return [part.rstrip(" |") for part in parts] if starts is LABELS else parts
     return []
 
 

@@ -56,6 +56,7 @@ PROMPT = re.compile(
 REPLACEMENTS = (
     ("\r\n", "\n"), ("\r", "\n"), ("\xa0", " "), ("\u202f", " "), ("\u3000", " "),
     ("\uff1a", ":"), ("\x00", ""), ("\x0b", "\n"), ("\x0c", "\n"), ("\u2028", "\n"),
+    ("\u2122", ""), ("\u00ae", ""),
     ("\u201c", '"'), ("\u201d", '"'), ("\u2018", "'"), ("\u2019", "'"), ("\u2026", "..."),
 )  # fmt: skip
 
@@ -116,7 +117,7 @@ def split_lines(raw: list[str]) -> list[Line]:
             text = text[1:-1].strip()
         text = TABLE_ENTRY.sub(r"\1: \2", plain_member(text))
         if text:
-            lines.append(_make_line(number, text))
+            lines.append(make_line(number, text))
     return lines
 
 
@@ -140,7 +141,8 @@ def has_line_numbers(raw: list[str]) -> bool:
     return len(numbers) >= 5 and len(numbers) >= 0.5 * len(sample) and increments >= 0.8 * (len(numbers) - 1)
 
 
-def _make_line(number: int, text: str) -> Line:
+def make_line(number: int, text: str) -> Line:
+    """The line with the key and the value at its first colon."""
     head, colon, _ = text[:90].partition(":")
     if not colon:
         return Line(number, text)

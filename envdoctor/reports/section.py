@@ -20,6 +20,13 @@ DISTRIBUTION_ALIASES = {
     "pytorch": "torch", "hf-hub": "huggingface-hub", "flash-attention": "flash-attn",
     "flash-attention-2": "flash-attn", "xformer": "xformers", "liger": "liger-kernel", "pil": "pillow",
     "zmq": "pyzmq", "multipart": "python-multipart", "hugging-face-hub": "huggingface-hub",
+    "flashattn": "flash-attn", "flashattention": "flash-attn", "flash-attn2": "flash-attn",
+    "flashattention2": "flash-attn", "flash-attention2": "flash-attn", "flashattention-2": "flash-attn",
+    "onnx-runtime": "onnxruntime", "onnx-runtime-gpu": "onnxruntime-gpu", "onnx-gpu": "onnxruntime-gpu",
+    "tf": "tensorflow", "pyg": "torch-geometric", "pytorch-geometric": "torch-geometric", "bnb": "bitsandbytes",
+    "paddle-gpu": "paddlepaddle-gpu", "huggingface-transformers": "transformers", "hf-transformers": "transformers",
+    "pytorch-scatter": "torch-scatter", "pytorch-sparse": "torch-sparse", "torch-vision": "torchvision",
+    "torch-audio": "torchaudio", "deep-speed": "deepspeed",
 }  # fmt: skip
 
 

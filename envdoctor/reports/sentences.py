@@ -16,6 +16,7 @@ from envdoctor.reports.handwritten_gpus import MAX_GPUS
 from envdoctor.reports.line_facts import END, MAX_LINE, values_of_lines
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
+from envdoctor.reports.sentence_patterns import DRIVER_ALONE, MINOR, PATTERNS, SYSTEM
 from envdoctor.reports.statements import own_gpus, replaced_by_gpu, stated_versions
 
 # A clause about another machine, another time, or what would be needed.
@@ -54,7 +55,7 @@ FAILURE_STATED = re.compile(
     r"|\b(?:does not|doesn't)\s(?:import|load|start)\b(?!\s(?:for|in|with|on|yet)\b)"
 )
 CLAUSE = re.compile(
-    r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
+    r"(?<=[.;!?])\s+|,\s(?=where\s(?:the|my)\b)|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
 )
 CJK_BOUNDARY = re.compile(
     r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u30ff\u4e00-\u9fff])"
@@ -63,7 +64,7 @@ RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b
 GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
-    (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
+    (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada|pro)\b)*(?:\ (?:laptop|mobile)\b)?
     | geforce\ (?:[2-5]0[5-9]0|10[5-8]0|16[56]0)(?:[\ -]?(?:ti|super)\b)*(?:\ (?:laptop|mobile)\b)?
     | (?:geforce\ )?(?:mx\ ?\d{3}|9[1-4]0mx?) | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
     | (?:tesla\ ?)?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
@@ -75,7 +76,8 @@ GPU = re.compile(
 # A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
 BARE_GPU = re.compile(
     r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
-      | \u663e\u5361\u662f?\s+ | (?<![\w.-])(?=\d{4}\ ?(?:(?:ti|super)\b|[x\u00d7*]\ ?\d\b))
+      | \u663e\u5361\u662f?\s+ | [单双两四八]卡\s* | [一两二四八]张\s*
+      | (?<![\w.-])(?=\d{4}\ ?(?:(?:ti|super)\b|[x\u00d7*]\ ?\d\b))
       |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
     ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?(?:\ laptop\b)?)
     (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d|'s)"""
@@ -89,76 +91,12 @@ OTHER_GPU = re.compile(
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
-    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|-(?=\d+\.\d)|\s\(v?)"
+    rf"([a-z][a-z0-9_-]{{1,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|-(?=\d+\.\d)|\s\(v?)"
     rf"(?:{RELEASE}|(20\d\d\.\d{{1,2}}(?:\.\d{{1,2}}){{0,2}}){END})"
 )
 # Packages whose versions begin with a year; next to another name, such a number is a date.
 CALENDAR_VERSIONS = frozenset({"fsspec", "gcsfs", "s3fs", "unsloth", "unsloth-zoo"})
 NEWEST_TORCH = 4  # the first number of CUDA's releases is greater
-DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
-# A number of this form next to a GPU is that of the driver: `RTX 4060 Ti, 572.16`, `2x T4 / 450.80.02`.
-DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
-PYTHON = rf"(3\.\d{{1,2}}(?:\.\d\d?)?){END}"
-MINOR = r"(\d{1,2}\.\d{1,2})"
-TORCH_WITH = r"v?\d\.\d{1,2}(?:\.\d{1,2})? ?(?:\(|with |/ ?)"
-NVCC = r"(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->))"
-VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
-PATTERNS = tuple(
-    (path, re.compile(pattern))
-    for path, pattern in (
-        ("driver.version", rf"(?i)(?:\b(?:drivers?|treiber)\b|驱动|ドライバー?)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
-        ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
-        ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
-        ("driver.version", rf"^{DRIVER_ALONE}$"),
-        (
-            "driver.version",
-            rf"(?i)\b(?:[ahltvp]\d{{1,4}}s?|\d{{4}}|ti|super|ada|gpu|gb)[ ,(]{{1,3}}{DRIVER_ALONE}\)?{END}",
-        ),
-        (
-            "driver.branch",
-            rf"(?i)(?:\bdrivers?|驱动)(?: version| branch)?(?: is| are)?[ :=]+(?:v|r)?(\d{{3}})(?:\.x+)?{END}",
-        ),
-        ("driver.branch", r"\b(?:nvidia|libnvidia)-(?:driver|compute|utils)-(\d{3})(?:-server|-open)?\b"),
-        ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
-        (
-            "stack.python_version",
-            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|==?|:|is))? {{0,12}}v?{PYTHON}",
-        ),
-        ("cuda.nvcc_version", rf"(?i)\b(?:cuda-)?{NVCC}{{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}"),
-        ("cuda.nvcc_version", rf"(?i)\bnvcc from [\w /.-]{{2,20}}\({MINOR}"),
-        ("cuda.nvcc_version", rf"(?i)(?<!cuda )\btoolkit {MINOR}{END} (?:is |are |was )?(?:installed|in /usr)"),
-        (
-            "stack.torch.cuda",
-            rf"(?i)\b(?:cudatoolkit|pytorch-cuda)(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
-        ),  # of conda
-        (
-            "stack.torch.cuda",
-            rf"(?i)\bcuda(?: runtime| version)? (?:of|in) (?:py)?torch(?: is)?[ :=]+{MINOR}(?:\.\d{{1,3}})?{END}",
-        ),
-        (
-            "stack.torch.cuda",
-            rf"(?i)\b(?:py)?torch[ =:]{{1,3}}{TORCH_WITH}(?:cuda|cu) ?v?{MINOR}(?:\.\d{{1,3}})?{END}",
-        ),  # `Pytorch 2.1 (cuda 11.8)`
-        ("stack.torch.cuda", rf"(?i)\bcuda {MINOR} (?:build of |version of )?(?:py)?torch\b"),
-        ("package torch", rf"(?i)(?<![\w./+-])(?:py)?torch(\d\.\d{{1,2}}(?:\.\d{{1,2}})?(?:\+\w+)?){END}"),
-        ("cuda.compiler", r"\b(gcc (?:\([^()]{2,40}\) |version )?\d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
-        ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
-        ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
-        ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
-        (
-            "system.architecture",
-            r"(?:\b|manylinux\w{4,9}_|linux_)(x86_64|aarch64|arm64|ARM(?= (?:cpu|CPU|processor|server)))\b",
-        ),
-    )
-)
-SYSTEM = re.compile(
-    r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11)
-    | mac\ ?book(?:\ (?:pro|air))? | mac\ (?:mini|studio|m[1-5]) | apple\ silicon | macos(?:\ \d{2}(?:\.\d)?)?
-    | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
-      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?
-    | ^windows(?=$|,\ ) | (?<=on\ )windows(?=$|[,.]) | windows(?=\ (?:machine|pc|laptop|desktop|box)\b)
-    )(?![\w.]*\d)"""
-)
 
 
 LAST_PART = re.compile(r"(?:^|[,:)])[^,:)]*$")
@@ -346,7 +284,8 @@ def _agreed(values: set[str]) -> str:
 
 def _system_names(clause: str) -> Iterator[str]:
     for match in SYSTEM.finditer(clause):
-        yield re.sub(r"(?i)^win(?:dows)? ?(1[01])", r"windows \1", match[1].lower())
+        name = re.sub(r"(?i)^win(?:dows)? ?(1[01])", r"windows \1", match[1].lower())
+        yield re.sub(r"^(ubuntu|debian|fedora|centos|rhel)(?=\d)", r"\1 ", name)
 
 
 def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 WHEEL_CUDA = "PKG030"
-NAMED_AS_TOOLKIT = ("report: issue form", "report: nvcc --version")
+NAMED_AS_TOOLKIT = ("report: issue form", "report: nvcc --version", "report: handwritten list")
 _CUDNN_9 = "2.4"  # torch's builds have cuDNN 9 from this release on: METADATA of its wheels on PyPI
 
 
