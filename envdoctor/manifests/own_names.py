@@ -30,6 +30,12 @@ _NAMED_FILE = re.compile(
     r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w{0,12}\s+(?:create|update)\s+[^\n]{0,200}?-f\s*)[\"']?([\w./-]+)"
     r"|\binstall\s[^\n]{0,200}?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
 )
+_STARTED_FILE = re.compile(
+    r"\b(?:python3?|torchrun|streamlit[ \t]{1,4}run|accelerate[ \t]{1,4}launch|bash|sh)[ \t][^\n`]{0,120}?"
+    r"([\w./-]{1,120}\.(?:py|sh))\b"
+)
+_MAX_TO_CD = 300  # characters from a clone to the `cd` into it
+_MIN_FILES = 2  # of a project, that its guide installs or starts
 _PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 # Ends of the names of repositories in which a project is developed.
 _ENDS = ("dev", "main", "private", "internal", "public", "official", "release")
@@ -82,7 +88,8 @@ def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
     """The repository that a guide clones first, if none of its clones has the name of the project.
 
     It is the project of the guide if the text also names it elsewhere, and the directory has the file that the
-    guide installs next. A package of the built-in tables is another project.
+    guide installs next; or if the guide enters it, and the directory has most of the files that it installs and
+    starts there. A package of the built-in tables is another project.
     """
     clones = list(_CLONE.finditer(text))
     if not clones or any(name_key(repository_name(each[1])) in stated for each in clones):
@@ -96,7 +103,19 @@ def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
     files = (named[1],) if named and named[1] else _PROJECT_FILES if named else ()
     is_there = any((root / each).is_file() for each in files if not each.startswith("/"))
     mentions = len(re.findall(rf"(?i)(?<![\w-]){re.escape(name)}(?![\w-])", text))
-    return name if is_there and mentions > _MENTIONS_OF_CLONE else ""
+    if is_there and mentions > _MENTIONS_OF_CLONE:
+        return name
+    return name if _has_most_files(root, text[clones[0].end() :], name) else ""
+
+
+def _has_most_files(root: Path, text: str, name: str) -> bool:
+    """Whether a text enters a clone, and a directory has most of the files that the text installs and starts then."""
+    entered = re.search(rf"\bcd[ \t]+[\"']?(?:\./)?{re.escape(name)}/?(?![\w./-])", text[:_MAX_TO_CD])
+    after = text[entered.end() :] if entered else ""
+    named = {each[1] for pattern in (_NAMED_FILE, _STARTED_FILE) for each in pattern.finditer(after) if each[1]}
+    inner = [each for each in named if not each.startswith(("/", "..", "-"))]
+    present = [each for each in inner if (root / each).is_file()]
+    return len(present) >= _MIN_FILES and 2 * len(present) > len(inner)
 
 
 def _text(path: Path) -> str:

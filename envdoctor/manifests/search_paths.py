@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 _FINDERS = re.compile(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
+_VARIABLE = re.compile(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
+_OWN_VALUE = re.compile(r"\$\{?PYTHONPATH\b.*|\.?/?|\$\{?PWD\}?/?|\$\(pwd\)?/?|\{?\$?env:PYTHONPATH\}?")
 _SAME = frozenset({"abspath", "realpath", "normpath", "str", "Path", "resolve", "absolute", "as_posix", "fspath"})
 _CURRENT = frozenset({"os.getcwd()", "os.curdir", "Path.cwd()", "pathlib.Path.cwd()"})
 _MAX_DEPTH = 20  # of nested expressions
@@ -27,6 +29,17 @@ def added_directories(tree: ast.Module, text: str, path: str, root: Path) -> tup
     inside = [[each for each in paths if _has_files(root, each)] for paths in added]
     found = dict.fromkeys(each for paths in inside for each in paths if each != "..")
     return not all(inside), tuple("" if each == "." else each for each in found)
+
+
+def names_other_directories(text: str, paths: Collection[str]) -> bool:
+    """Whether a text sets PYTHONPATH to a directory that a checkout with these paths does not have: a clone."""
+    for value in _VARIABLE.findall(text):
+        for each in value.split(":"):
+            inner = re.sub(r"^(?:\$\{?PWD\}?|\$\(pwd\)|\.)/", "", each).rstrip("/")
+            has_files = any(path.startswith(f"{inner}/") for path in paths)
+            if not _OWN_VALUE.fullmatch(each) and inner and not has_files:
+                return True
+    return False
 
 
 def _single_values(tree: ast.Module) -> dict[str, ast.expr]:

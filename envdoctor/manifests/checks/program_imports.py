@@ -19,6 +19,7 @@ from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.manifests.search_paths import names_other_directories
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, named_otherwise, unread_sources
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.rules.registry import Problem, rule
@@ -149,7 +150,7 @@ def _package(
     known = packages_of_module(top)
     if known:
         return known.install
-    if each.changes_path:
+    if each.changes_path or _sets_path(context, each):
         return None
     if top in OF_ONE_PACKAGE:
         return top
@@ -158,6 +159,14 @@ def _package(
     package = index.module_package(top)
     is_absent = bool(package) and top in index.absent_modules(installed_set(context, state, ()), [top])
     return package if is_absent else None
+
+
+def _sets_path(context: GuideContext, each: ReachedImport) -> bool:
+    """Whether the command, the guide or the README of the checkout adds a directory that the checkout lacks."""
+    checkout = context.guide.checkout
+    readme = checkout.text("README.md") if checkout else ""
+    text = "\n".join((each.launch.command, *context.guide.lines, readme))
+    return checkout is not None and names_other_directories(text, checkout.paths)
 
 
 def _missing(context: GuideContext, top: str, each: ReachedImport, package: str) -> Problem:

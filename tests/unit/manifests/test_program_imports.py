@@ -129,6 +129,26 @@ def test_directories_of_sys_path(added: str, checkout: Path) -> None:
     assert bool(found) is SEARCH_PATHS[added]
 
 
+PATHS = {  # values of PYTHONPATH, and whether their modules are all known
+    ".": True,
+    "$PWD:$PYTHONPATH": True,
+    "./project:${PYTHONPATH}": True,
+    "$(pwd)/project": True,
+    "./Other:$PYTHONPATH": False,
+    "$HOME/code/other": False,
+    "third_party/other": False,
+}
+
+
+@each_case("value", [*PATHS])
+def test_directories_of_pythonpath(value: str, checkout: Path) -> None:
+    (checkout / "third_party/other").mkdir(parents=True, exist_ok=True)  # a submodule that is not there
+    install, start = "pip install torch==2.8.0", "python train.py"
+    for commands in ((install, f'PYTHONPATH="{value}" {start}'), (f"export PYTHONPATH={value}", install, start)):
+        found = audit_imports(checkout / "README.md", sh(*commands))
+        assert bool(found) is PATHS[value], commands
+
+
 @each_case(("text", "program"), [
     ("- See [figures](figures) for details.\n", "figures/README.md"),
     ("1. Draw the figures with `python figures/draw.py`. This takes an hour.\n", ""),

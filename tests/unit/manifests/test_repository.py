@@ -135,6 +135,24 @@ PROJECTS: dict[str, tuple[dict[str, str], str, tuple[str, ...], bool]] = {
     "first clone without that file": ({"setup.py": "", "requirements.txt": PIN}, "Mine is a model.",
         ("git clone https://github.com/me/mine", "cd mine", "pip install -r other.txt",
          "pip install -r requirements.txt"), False),
+    "first clone with a program of it": ({"requirements.txt": PIN, "draw_all.py": ""}, "# A model",
+        ("git clone https://github.com/<you>/mine-too.git", "cd mine-too", "pip install -r requirements.txt",
+         "streamlit run draw_all.py"), True),
+    "first clone with a script of it": ({"requirements.txt": PIN, "run.sh": ""}, "# A model",
+        ("git clone https://github.com/me/mine-too.git && cd mine-too", "git clone https://github.com/you/other",
+         "cd other", "conda env create -f environment.yaml", "cd ..", "pip install -r requirements.txt",
+         "bash run.sh"), True),
+    "first clone with a folder of programs": ({"requirements.txt": PIN, "demo/app.py": ""}, "# A model",
+        ("git clone git@github.com:me/mine-too.git", "cd mine-too/", "pip install -r requirements.txt",
+         "PYTHONPATH=. python demo/app.py"), True),
+    "first clone with programs of another project": ({"requirements.txt": PIN, "draw_all.py": ""}, "# A model",
+        ("git clone https://github.com/you/other", "cd other", "pip install -r requirements.txt",
+         "python train.py", "python test.py"), False),
+    "first clone with its requirements only": ({"requirements.txt": PIN}, "# A model",
+        ("git clone https://github.com/you/other", "cd other", "pip install -r requirements.txt"), False),
+    "first clone that no step enters": ({"requirements.txt": PIN, "draw_all.py": ""}, "# A model",
+        ("git clone https://github.com/you/other", "cd elsewhere", "pip install -r requirements.txt",
+         "python draw_all.py"), False),
     "first clone of a published project": ({"requirements.txt": PIN}, "It uses trl.",
         ("git clone https://github.com/huggingface/trl", "cd trl", "pip install -r requirements.txt"), False),
     "second clone": ({"requirements.txt": PIN}, "Mine and theirs.",
@@ -154,6 +172,7 @@ def test_the_project_next_to_a_readme_is_found_by_its_names(name: str, tmp_path:
     folder = tmp_path / name.replace(" ", "-")
     folder.mkdir()
     for path, text in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
     (folder / "README.md").write_text(sh("pip install numpy==1.26.4 accelerate", *commands, title=title))
     result = audit_file(str(folder / "README.md"), None, NoSolver()).result
