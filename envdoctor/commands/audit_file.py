@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
 from envdoctor.manifests.stated_python import StatedTarget, stated_target
 from envdoctor.manifests.trial_records import EnvironmentTrial
+from envdoctor.manifests.tried_commands import with_tried_commands
 from envdoctor.resolution.step import NoSolver, StepSolver
 from envdoctor.rules import evaluate
 
@@ -155,8 +157,12 @@ def audit_text(
     python: str = "",
     is_tried: bool = False,
     on_disk: TextsOfFiles | None = None,
+    tries_commands: bool = True,
 ) -> FileAudit:
-    """Audit the text of a file. `on_disk` has the texts of files next to it that differ, and those that were read."""
+    """Audit the text of a file. `on_disk` has the texts of files next to it that differ, and those that were read.
+
+    With `tries_commands`, the result has no command that causes another problem.
+    """
     if text.startswith("# profile:"):
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
@@ -164,7 +170,9 @@ def audit_text(
     document = read_input(text, path.name, files, platforms[0])
     if document.paths:
         stated = stated_target(path, document, text, python)
-        return _audit_commands(text, target, machine, solver, document, stated, is_tried=is_tried)
+        return _audit_commands(
+            text, target, machine, solver, document, stated, is_tried=is_tried, tries_commands=tries_commands
+        )
     return _audit_sets(text, target, machine, document, python, is_tried=is_tried)
 
 
@@ -186,7 +194,9 @@ def _fixed(  # noqa: PLR0917
 
     def audit_again(corrected: str, on_disk: TextsOfFiles | None = None) -> GuideAudit:
         try:
-            audit = audit_text(corrected, str(path), machine, solver, python=python, on_disk=on_disk).audit
+            audit = audit_text(
+                corrected, str(path), machine, solver, python=python, on_disk=on_disk, tries_commands=False
+            ).audit
         except ValueError as error:  # a line that was added broke the JSON of a notebook, or the TOML of a project
             raise BadInput(f"the corrected {path.name} is not valid", expected=EXPECTED, hint=HINT) from error
         if audit is None:
@@ -265,7 +275,8 @@ def _audit_commands(  # noqa: PLR0917
     document: Document,
     stated: StatedTarget,
     *,
-    is_tried: bool = False,
+    is_tried: bool,
+    tries_commands: bool,
 ) -> FileAudit:
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
@@ -285,9 +296,12 @@ def _audit_commands(  # noqa: PLR0917
     is_decided = coverage.judged or audit.findings or _is_resolved(audit)
     if not is_decided and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
+    findings = audit.findings
+    if tries_commands:
+        paths = [stated.of(path) for path in document.paths]
+        findings = with_tried_commands(findings, paths, machine, date.today().isoformat(), solver)
     findings = tuple(
-        synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0])
-        for each in audit.findings
+        synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0]) for each in findings
     )
     if document.kind == "pyproject":
         findings = without_unsolvable_additions(with_locked_releases(findings, project_folder(Path(target))))

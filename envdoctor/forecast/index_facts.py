@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -96,6 +97,12 @@ class IndexReader:
         self._names: dict[int, SetNames] = {}
         self._imports: dict[File, ModuleImports] = {}
         self._archives: dict[Pin, SourceArchive | None] = {}
+
+    def apart(self) -> IndexReader:
+        """A reader that shares what was read, with limits of its own."""
+        other = copy(self)
+        other._left = TOTAL_SECONDS  # noqa: SLF001  its own class
+        return other
 
     @_limited
     def newest_release(self, name: str) -> IndexedRelease | None:

@@ -33,7 +33,7 @@ from envdoctor.locking.step_series import is_older, names_of_pip, series
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import is_for_x86_only
-from envdoctor.resolution.step import StepProblem, StepSolution
+from envdoctor.resolution.step import StepProblem, StepSolution, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 STEP_SECONDS = 60.0  # limit of one run of uv
@@ -77,6 +77,20 @@ class UvStepSolver:
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
         self.newest: dict[tuple[object, ...], set[tuple[str, str]]] = {}
         self.end = time.monotonic() + TOTAL_SECONDS
+        self.other: UvStepSolver | None = None
+
+    def apart(self) -> UvStepSolver:
+        """A solver that has what this one solved and read. If it runs out of time, this one has its own left."""
+        if self.other is None:
+            self.other = UvStepSolver(self.sources, apart(self.index))
+        other = self.other
+        other.solved |= self.solved
+        other.current |= self.current
+        other.built |= self.built
+        other.older |= self.older
+        other.absent |= self.absent
+        other.newest |= self.newest
+        return other
 
     def __call__(self, problem: StepProblem) -> StepSolution | None:
         """Solve one step; None if a source is unreachable, or has other packages than those of PyPI."""

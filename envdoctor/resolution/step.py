@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A solver or a reader whose time is limited."""
+
+    def apart(self) -> Self:
+        """Another one that shares what was solved and read, with limits of its own."""
+        ...
+
+
+def apart(limited: T) -> T:
+    """Another one with limits of its own, so that what is tried in addition takes no time from this one."""
+    return limited.apart() if isinstance(limited, Limited) else limited
 
 
 class StepProblem(NamedTuple):

@@ -1,0 +1,264 @@
+"""Tries the commands of findings as further steps of their guide, and keeps those that cause no further problem.
+
+A command that corrects one package can make another one unfit: `uv pip install vllm` takes the newest release, and
+leaves a trl that does not support it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Finding, Machine
+from envdoctor.core.remedies import Install, Remedy, Uninstall, command_of, remedy_of
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import Action
+from envdoctor.manifests.actions import Install as InstallAction
+from envdoctor.manifests.actions import Uninstall as UninstallAction
+from envdoctor.manifests.checks import evaluate_guide
+from envdoctor.manifests.context import GuideContext, build_context
+from envdoctor.manifests.corrected_pins import main_environment
+from envdoctor.manifests.guide import Guide
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.step import StepSolver, apart
+
+_MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
+_SECONDS = 40.0  # of all commands of a file
+_ROUNDS = 2  # a command that is joined with that for its consequence can have another one
+_LISTS = (".txt", ".in")
+_PROBLEMS = ("error", "warning")
+# On what a step replaces, which is the purpose of a command, and on how a build runs: not on the result.
+_OF_STEPS = frozenset({"RUN010", "RUN044"})
+# On requirements that exclude each other: without uv, an installed package keeps its release.
+_CONFLICTS = frozenset({"RUN002", "RUN015"})
+
+
+class _Trial(NamedTuple):
+    """What a guide has after a command that it did not have before: a conflict, or findings."""
+
+    conflict: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.conflict and not self.findings
+
+
+def with_tried_commands(
+    findings: Sequence[Finding], paths: Sequence[Guide], machine: Machine | None, today: str,
+    solver: StepSolver | None,
+) -> tuple[Finding, ...]:  # fmt: skip
+    """The findings with the commands after which a guide has no problem that it did not have.
+
+    A command with a consequence is joined with the command against that. If this does not help either, the finding
+    has no command, and its fix states the consequence.
+    """
+    if not any(each.status in _PROBLEMS and any(map(_installs, each.remedies)) for each in findings):
+        return tuple(findings)
+    solver = apart(solver)
+    trials = _Trials([build_context(path, machine, today, solver) for path in paths], machine, today, solver)
+    trials.try_together([each for each in findings if each.status in _PROBLEMS])
+    return tuple(trials.proven(each) if each.status in _PROBLEMS else each for each in findings)
+
+
+def _installs(remedy: Remedy) -> bool:
+    return any(isinstance(step, Install) for step in remedy.steps)
+
+
+class _Path:
+    """A path through a guide with the findings on it."""
+
+    def __init__(self, context: GuideContext) -> None:
+        self.context = context
+
+    @cached_property
+    def known(self) -> set[tuple[str, str, tuple[str, ...]]]:
+        """What the findings on the path are about."""
+        return {_key(each) for each in evaluate_guide(self.context)}
+
+    def place(self, line: int, *, is_own: bool) -> int:
+        """The index of the last action that installs into the environment of a line; -1 if none does.
+
+        With `is_own`, the line is that of an installation.
+        """
+        installs = self.context.trace.installs
+        of_line = [
+            each for each in installs
+            if line in (each.action.line, *(requirement.line for requirement in each.action.requirements))
+        ]  # fmt: skip
+        main = main_environment(self.context)
+        name = of_line[-1].after.name if of_line else main.state.name if main and not is_own else None
+        commands = {(each.action.line, each.action.command) for each in installs if each.after.name == name}
+        indexes = (
+            index for index, each in enumerate(self.context.guide.actions)
+            if isinstance(each, InstallAction) and (each.line, each.command) in commands
+        )  # fmt: skip
+        return max(indexes, default=-1)
+
+
+class _Trials:
+    """The trials of the commands for a guide. Equal commands are tried once."""
+
+    def __init__(
+        self, contexts: Sequence[GuideContext], machine: Machine | None, today: str, solver: StepSolver | None
+    ) -> None:
+        self.paths = [_Path(each) for each in contexts]
+        self.machine, self.today, self.solver = machine, today, solver
+        self.tried: dict[tuple[int, int, tuple[str, ...]], _Trial | None] = {}
+        self.end = time.monotonic() + _SECONDS
+
+    def try_together(self, findings: Sequence[Finding]) -> None:
+        """Try all first commands one after the other: if they have no consequence together, none has one alone."""
+        groups: dict[tuple[int, int], dict[tuple[str, ...], Remedy]] = {}
+        for finding in findings:
+            remedy = next(filter(_installs, finding.remedies[:1]), None)
+            place = self._place(finding.line) if remedy else None
+            if remedy and place:
+                groups.setdefault(place, {})[remedy.commands] = remedy
+        for (number, index), remedies in groups.items():
+            together = remedy_of([step for remedy in remedies.values() for step in remedy.steps])
+            trial = self._try(self.paths[number], index, together) if len(remedies) > 1 else None
+            if trial and trial.is_clean:
+                self.tried |= {(number, index, commands): trial for commands in remedies}
+
+    def proven(self, finding: Finding) -> Finding:
+        """The finding with the remedies that have no consequence."""
+        kept, reason = list[Remedy](), ""
+        for remedy in finding.remedies:
+            proven, consequence = self._proven(finding, remedy)
+            kept += [proven] if proven and proven not in kept else []
+            reason = reason or consequence
+        if kept == list(finding.remedies):
+            return finding
+        fix = finding.fix if kept else f"{finding.fix} This alone is not enough: {reason}."
+        return replace(finding, fix=fix, remedies=tuple(kept))
+
+    def _proven(self, finding: Finding, remedy: Remedy) -> tuple[Remedy | None, str]:
+        """A remedy that has no consequence, or the first consequence."""
+        first = trial = self._trial(finding, remedy)
+        joined: Remedy | None = remedy
+        for _ in range(_ROUNDS):
+            if trial is None or trial.is_clean or joined is None:
+                break
+            joined = None if trial.conflict else _joined(joined, trial.findings)
+            trial = self._trial(finding, joined) if joined else trial
+        if trial is None or trial.is_clean:
+            return joined, ""
+        return None, _consequence(remedy, first or trial)
+
+    def _trial(self, finding: Finding, remedy: Remedy) -> _Trial | None:
+        """The trial of a remedy; None for one that installs nothing, or that cannot be tried."""
+        found = self._place(finding.line) if _installs(remedy) else None
+        if found is None:
+            return None
+        key = (*found, remedy.commands)
+        if key not in self.tried:
+            is_possible = len(self.tried) < _MAX_COMMANDS and time.monotonic() < self.end
+            self.tried[key] = self._try(self.paths[found[0]], found[1], remedy) if is_possible else None
+        return self.tried[key]
+
+    def _place(self, line: int) -> tuple[int, int] | None:
+        """The number of a path, and the index of the action after which a command for a finding runs."""
+        for is_own in (True, False):
+            for number, path in enumerate(self.paths):
+                if (index := path.place(line, is_own=is_own)) >= 0:
+                    return number, index
+        return None
+
+    def _try(self, path: _Path, place: int, remedy: Remedy) -> _Trial | None:
+        guide = path.context.guide
+        line = len(guide.lines) + 1
+        last = guide.actions[place]
+        changes = [action for step in remedy.steps if (action := _action(step, line))]
+        tried = [_with_requirements(last, changes)] if _is_project(last) else [last, *changes]
+        guide = guide._replace(
+            actions=(*guide.actions[:place], *tried, *guide.actions[place + 1 :]),
+            lines=(*guide.lines, " && ".join(remedy.commands)),
+        )
+        context = build_context(guide, self.machine, self.today, self.solver)
+        resolutions = [each.resolution for each in context.trace.installs if each.action.line == line]
+        if any(each.state == "unresolved" for each in resolutions):
+            return None
+        conflict = next((each.conflict for each in resolutions if each.state == "conflict"), "")
+        left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
+        new = [each for each in evaluate_guide(context) if each.status in _PROBLEMS and each.id not in left_out]
+        return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known))
+
+
+def _key(finding: Finding) -> tuple[str, str, tuple[str, ...]]:
+    """What a finding is about, without its place and the releases."""
+    return finding.id, finding.cause, tuple(sorted({each.fact for each in finding.evidence}))
+
+
+def _action(step: object, line: int) -> Action | None:
+    """The step as an action of a guide."""
+    if isinstance(step, Uninstall):
+        return UninstallAction(line, command_of(step), step.packages)
+    if not isinstance(step, Install):
+        return None
+    parsed = (parse_install_requirement(text, line) for text in step.packages)
+    return InstallAction(
+        line, command_of(step), "uv", tuple(each for each in parsed if each), torch_backend=step.backend,
+        no_deps=step.no_deps, no_build_isolation=step.no_build_isolation, reinstall=bool(step.reinstall),
+    )  # fmt: skip
+
+
+def _is_project(action: Action) -> bool:
+    """Whether an action installs a project, whose tool solves all requirements together when one changes."""
+    return isinstance(action, InstallAction) and " " not in action.command and not action.command.endswith(_LISTS)
+
+
+def _with_requirements(action: Action, changes: Sequence[Action]) -> Action:
+    """The installation of a project with the requirements of commands in place of its own, and in addition."""
+    if not isinstance(action, InstallAction) or not changes:
+        return action
+    new = {each.name: each for change in changes if isinstance(change, InstallAction) for each in change.requirements}
+    own = [new.pop(each.name, each) for each in action.requirements]
+    return action._replace(line=changes[0].line, requirements=(*own, *new.values()))
+
+
+def _joined(remedy: Remedy, consequences: Sequence[Finding]) -> Remedy | None:
+    """A remedy of one command with the packages of the commands against its consequences, if there are some."""
+    if len(remedy.steps) != 1 or not isinstance(remedy.steps[0], Install):
+        return None
+    step = remedy.steps[0]
+    packages = {_name(each): each for each in step.packages}
+    for finding in consequences:
+        steps = finding.remedies[0].steps if finding.remedies else ()
+        further = steps[0] if len(steps) == 1 else None
+        if not isinstance(further, Install):
+            return None
+        if replace(further, packages=(), backend=step.backend) != replace(step, packages=()):
+            return None
+        added = {_name(each): each for each in further.packages}
+        if any(not _permits(packages.get(name, name), text) for name, text in added.items()):
+            return None  # the consequence is that of the release itself
+        packages |= added
+    return remedy_of([replace(step, packages=tuple(packages.values()))])
+
+
+def _permits(requirement: str, other: str) -> bool:
+    """Whether a requirement permits another one of its package, which then can replace it."""
+    own, new = parse_install_requirement(requirement, 0), parse_install_requirement(other, 0)
+    if requirement == other or not own or not new:
+        return requirement == other
+    return not own.url and (not own.specifier or bool(new.pin and satisfies(new.pin, own.specifier)))
+
+
+def _name(requirement: str) -> str:
+    found = parse_install_requirement(requirement, 0)
+    return found.name if found else normalize_name(requirement)
+
+
+def _consequence(remedy: Remedy, trial: _Trial) -> str:
+    """What is wrong after a remedy, for its finding."""
+    packages = (text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
+    with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
+    if trial.conflict:
+        return f"{with_packages}, the steps have no solution"
+    return f"{with_packages}, {min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message}"

@@ -1,0 +1,73 @@
+"""A command that causes another problem is not printed: it is joined with the command for that, or left out."""
+
+from __future__ import annotations
+
+import pytest
+from support.cases import each_case
+from support.guide_cases import py, sh
+from support.remedies import commands_of
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.locking.step_solver import UvStepSolver
+from envdoctor.manifests import tried_commands
+from envdoctor.resolution.step import NoSolver, apart
+
+STEP = "uv pip install trl==0.22.2 torch==2.5.1 transformers"
+PROJECT = '[project]\nname = "a"\nrequires-python = ">=3.10"\ndependencies = ["trl==0.22.2", "torch==2.5.1", {}]\n'
+DATASETS = "uv pip install transformers==4.56.2 datasets==5.0.1"
+
+
+def finding(text: str, name: str, rule: str) -> Finding:
+    (found,) = [each for each in audit_text(text, name, None, NoSolver()).result.findings if each.id == rule]
+    return found
+
+
+@each_case(
+    ("text", "name", "command"),
+    [
+        # transformers 4.56.2 takes back huggingface-hub, which the installed datasets 5.2.0 needs.
+        (sh(STEP), "README.md", DATASETS),
+        ("trl==0.22.2\ntorch==2.5.1\ntransformers\n", "requirements.txt", DATASETS),
+        # uv locks a project anew: datasets is not installed yet.
+        (PROJECT.format('"transformers"'), "pyproject.toml", "uv add transformers==4.56.2"),
+        # Nothing else changes.
+        (sh("uv pip install trl==0.23.1 transformers"), "README.md", "uv pip install transformers==5.0.0"),
+        (sh(STEP.replace("transformers", "transformers datasets==5.0.1")), "README.md",
+         "uv pip install transformers==5.2.0"),
+    ],
+)  # fmt: skip
+def test_a_command_is_joined_with_that_for_its_consequence(text: str, name: str, command: str) -> None:
+    assert commands_of(finding(text, name, "RUN003")) == (command,)
+
+
+@each_case(
+    ("text", "rule", "consequence"),
+    [
+        (sh("uv pip install torch==2.8.0", "uv pip install triton==3.9.0", title="# GH200"), "RUN004",
+         "with `triton==3.4.0`, triton 3.4.0 has no wheel for Linux on aarch64, only on x86_64."),
+        (sh("uv venv --python 3.10", "uv pip install flash-attn==1.0.4", title="# H100"), "RUN040",
+         "`flash-attn==1.0.4`, on the H100 of line 1: torch 2.0.0+cu117 (CUDA 11.7) has no code for GPU 0 "),
+        (py("from trl import GRPOConfig", "GRPOConfig(use_vllm=True, use_liger_loss=True)"), "RUN066",
+         "with `vllm`, TRL 0.23.1 supports vLLM >=0.10.0,<0.12, but 0.33.0 would be installed."),
+    ],
+)  # fmt: skip
+def test_a_command_with_a_consequence_is_not_printed(text: str, rule: str, consequence: str) -> None:
+    found = audit_text(text, "README.md", None, NoSolver()).result.findings
+    fixes = [each for each in found if each.id == rule and consequence in each.fix]
+    assert [commands_of(each) for each in fixes] == [()]
+    assert "This alone is not enough: " in fixes[0].fix
+
+
+def test_without_time_the_commands_are_those_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_commands, "_SECONDS", 0.0)
+    assert commands_of(finding(sh(STEP), "README.md", "RUN003")) == ("uv pip install transformers==4.56.2",)
+
+
+def test_a_trial_that_runs_out_of_time_does_not_end_the_audit(solver: UvStepSolver) -> None:
+    solver.absent["a==9"] = "no version of a==9"
+    other = apart(solver)
+    other.reason = "no response in time"
+    assert other.absent == solver.absent
+    assert not solver.reason
+    assert apart(solver) is other
