@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator
 
+from envdoctor.core.import_guards import permits_absence
 from envdoctor.forecast.kept_imports import KeptImports, ParsedModule
 from envdoctor.forecast.uses import catches_missing, imported_tops
 from envdoctor.package_index.python_modules import absolute_module, parse_source
@@ -163,7 +164,7 @@ def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Code
             for each in _imports(node.orelse, path, package):
                 yield each._replace(is_optional=each.is_optional or is_optional)
             yield from _imports(node.finalbody, path, package)
-        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
+        elif isinstance(node, ast.With) and not permits_absence(node):
             yield from _imports(node.body, path, package)
 
 

@@ -17,6 +17,7 @@ from functools import cached_property
 
 import msgspec
 
+from envdoctor.core.import_guards import permits_absence
 from envdoctor.package_index.python_modules import Function, parse_source
 
 # An import, or a call that returns a module if it is installed: np = get_module("numpy").
@@ -270,8 +271,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_With(self, node: ast.With) -> None:
         """`with suppress(ImportError)` and `with pytest.raises(...)`."""
-        is_guarded = any(re.search(r"suppress|raises", _words(item.context_expr)) for item in node.items)
-        self.visit_body((*node.items, *node.body), is_guarded=is_guarded)
+        self.visit_body((*node.items, *node.body), is_guarded=permits_absence(node))
 
     def _is_guard(self, test: ast.expr) -> bool:
         words = _words(test)

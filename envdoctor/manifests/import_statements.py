@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from envdoctor.core.import_guards import permits_absence
+
 # What a handler catches that makes the import in its `try` optional.
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 # Functions that call the function which is their argument.
@@ -48,7 +50,7 @@ def _statements(body: Iterable[ast.stmt], functions: Mapping[str, _Function]) ->
             yield from imported_by(node)
         elif isinstance(node, ast.Try) and not any(map(is_guard, node.handlers)):
             yield from _statements((*node.body, *node.orelse, *node.finalbody), functions)
-        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
+        elif isinstance(node, ast.With) and not permits_absence(node):
             yield from _statements(node.body, functions)
         elif isinstance(node, ast.If) and is_main(node.test):
             yield from (each._replace(is_of_script=True) for each in _statements(node.body, functions))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from envdoctor.core.import_guards import permits_absence
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
@@ -330,7 +331,7 @@ def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[t
 def _is_guarded(node: ast.AST) -> bool:
     """Whether it is `with suppress(...)`, or `hasattr(x, "y") and x.y`."""
     if isinstance(node, ast.With):
-        return any("suppress" in text_of(each) for each in node.items)
+        return permits_absence(node)
     return isinstance(node, ast.BoolOp) and _BY_RELEASE.search(text_of(node)) is not None
 
 

@@ -26,6 +26,7 @@ def test_a_program_imports_what_no_step_installs(checkout: Path) -> None:
 
 COMPLETE: dict[str, tuple[str, str]] = {  # a file of the checkout, and its text
     "a handler": ("project/figures.py", "try:\n    import plots\nexcept ImportError:\n    plots = None\n"),
+    "a lazy import": ("project/figures.py", "with lazy_imports.try_import() as check:\n    import plots\n"),
     "a function": ("project/figures.py", "def draw():\n    import plots\n"),
     "a condition": ("project/figures.py", "import sys\nif sys.platform == 'win32':\n    import plots\n"),
     "only as a script": ("project/figures.py", "if __name__ == '__main__':\n    import plots\n"),
