@@ -182,8 +182,12 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
 
 
 def _of_project(found: Sequence[Finding]) -> list[Finding]:
-    """One finding for the problems of the packages of a notebook's project; the audit of its file has the details."""
+    """One finding for the problems of the packages of a notebook's project; the audit of its file has the details.
+
+    The Python in the metadata of a notebook is that of the kernel that ran it last, not one that the project states.
+    """
     problems = [each for each in found if each.id not in OF_CODE and each.status in ("error", "warning")]
+    problems = [each for each in problems if each.cause != "python-unsupported"]
     worst = min(problems, key=lambda each: each.status != "error", default=None)
     if worst is None:
         return []

@@ -49,6 +49,7 @@ class Guide(NamedTuple):
     cuda: str = ""  # of the build of torch that the README of the project installs
     cuda_origin: str = ""
     left_out: tuple[InstallRequirement, ...] = ()  # of the steps, which fail with them: what is wrong otherwise
+    of_project: frozenset[str] = frozenset()  # the packages of the project of a notebook: its kernel can have them
 
 
 def parse_guide(text: str, name: str) -> Guide:

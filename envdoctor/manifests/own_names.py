@@ -28,7 +28,7 @@ _TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
 _CLONE = re.compile(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
 _NAMED_FILE = re.compile(
     r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w{0,12}\s+(?:create|update)\s+[^\n]{0,200}?-f\s*)[\"']?([\w./-]+)"
-    r"|\binstall\s[^\n]{0,200}?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
+    r"|\binstall\s(?:[^\n]{0,200}?\s)?(?:--editable=)?[\"']?\./?(?:\[[^\]\n]*\])?[\"']?(?:\s|$)"
 )
 _STARTED_FILE = re.compile(
     r"\b(?:python3?|torchrun|streamlit[ \t]{1,4}run|accelerate[ \t]{1,4}launch|bash|sh)[ \t][^\n`]{0,120}?"

@@ -264,7 +264,10 @@ def _python_of_notebook(text: str, name: str) -> StatedTarget:
     language = metadata.get("language_info")
     version = str(language.get("version", "")) if isinstance(language, dict) else ""
     # Colab writes no version of its kernel: another program has saved a notebook with one.
-    if "colab" in metadata and (not version or _FOR_COLAB.search(text)):
+    kernel = metadata.get("kernelspec")
+    title = str(kernel.get("display_name", "")) if isinstance(kernel, dict) else ""
+    is_local = bool(version) and not re.fullmatch(r"(?:Python 3)?", title)  # `.venv`, `base`, `Python 3 (ipykernel)`
+    if "colab" in metadata and not is_local and (not version or _FOR_COLAB.search(text)):
         service = next(each for each in notebook_services() if each.id == "colab")
         match = re.search(r"Python (3\.\d+)", service.image)
         return StatedTarget(match[1] if match else "", f"{_OF_RUNTIME}{service.title}, {service.date}")

@@ -124,7 +124,7 @@ def is_complete(context: GuideContext) -> bool:
 def _installed_names(context: GuideContext) -> set[str]:
     """The packages of all environments, the names and extras that steps install, and cloned repositories."""
     names = {name for environment in context.environments for name in environment.state.packages}
-    names |= {each.name for each in context.guide.left_out}
+    names |= {each.name for each in context.guide.left_out} | context.guide.of_project
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             names |= {requirement.name, *requirement.extras}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import PublishedRelease, date_read, find_release, published_releases
-from envdoctor.knowledge.versions import dotted_numbers, public_part
+from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import (
     guide_command,
@@ -30,6 +30,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 _WITHOUT_DISTUTILS = (3, 12)
+_FROM_TABLES = ("tables", "unresolved")  # states in which a version that no requirement pins is the newest one
 
 
 @rule(
@@ -72,7 +73,8 @@ def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
 def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
     release = find_release(package.name, public_part(package.version))
     is_built = package.origin == CLONE_ORIGIN
-    if release is None or package.wheel or is_built or package.name in CHECKED_BY_NAME or release.kind == "source":
+    is_judged = not package.wheel and not is_built and package.name not in CHECKED_BY_NAME
+    if release is None or not is_judged or release.kind == "source" or _is_replaced(install, package, release):
         return None
     python, glibc, platform = install.before.python, install.before.glibc, context.platform
     has_python = not python or release.has_wheel("", python)
@@ -86,6 +88,16 @@ def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedP
     if release.kind == "other" or platform not in release.glibc:
         return _no_wheel_for_platform(context, package, release)
     return _no_wheel_for_glibc(context, install.before, package, release.glibc[platform])
+
+
+def _is_replaced(install: InstallStep, package: ResolvedPackage, release: PublishedRelease) -> bool:
+    """Whether nothing limits a version, the newest one, and an installer takes an older one, which has a wheel."""
+    python, state = install.before.python, install.resolution.state
+    if package.pinned or state not in _FROM_TABLES or not python or release.has_wheel("", python):
+        return False
+    permitted = [each for each in published_releases(package.name) if satisfies(each.version, package.specifier)]
+    is_newest = bool(permitted) and release.version == permitted[0].version
+    return release.kind == "wheels" and is_newest and any(each.has_wheel("", python) for each in permitted)
 
 
 def _no_wheel_for_python(

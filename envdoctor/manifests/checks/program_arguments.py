@@ -109,6 +109,8 @@ def started_programs(context: GuideContext) -> Iterator[tuple[Launch, list[Start
 
 def _is_judged(launch: Launch) -> bool:
     program = launch.program
+    if any(each[:1].isspace() for each in program.arguments):  # a blank after a backslash, which ends the command
+        return False
     return bool(launch.line) and program.is_python and program.launcher.partition(".")[0] in _LAUNCHERS
 
 

@@ -74,7 +74,7 @@ def _is_absent(parser: Parser, option: str) -> bool:
 def _is_in_code(context: GuideContext, option: str) -> bool:
     """Whether a file of the checkout can define or pass on an option: it is that of another program."""
     checkout = context.guide.checkout
-    name = re.escape(option[2:]).replace(r"\-", "[-_]").replace("_", "[-_]")
+    name = re.sub(r"[-_]", "[-_]", option[2:])
     defined = re.compile(rf"--{name}\b|^\s*{name}\s*:|[\"']{name}[\"']", re.MULTILINE)
     paths = (
         [each for each in sorted(checkout.paths) if each.endswith((".py", ".sh", ".yaml", ".yml"))]

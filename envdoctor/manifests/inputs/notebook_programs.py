@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
@@ -24,19 +24,24 @@ _LISTS = (*_PROJECT[2:], *_PROJECT[:2])  # next to a notebook: its own packages 
 
 
 def with_notebook_program(document: Document, name: str, files: Files, read: Reader) -> Document:
-    """The document of a notebook without an install step, with the packages of its project; others as they are.
+    """The document of a notebook without an install step, with the packages of its project.
 
-    `read` reads the file that names them.
+    A notebook with install steps gets the names of these packages alone: its kernel can have them. `read` reads the
+    files that name them.
     """
     paths = document.paths
-    is_notebook = document.kind == "notebook" and len(paths) == 1 and name != STANDARD_INPUT
-    if not is_notebook or files.folder is None or not any(paths[0].python_blocks) or hosting_service(paths[0].lines):
-        return document
-    is_installed = any(isinstance(each, Install | UseImage) for each in paths[0].actions)
-    if is_installed or any(re.search(UNREAD_COMMANDS, each.text) for each in paths[0].commands):
+    is_notebook = document.kind == "notebook" and name != STANDARD_INPUT
+    if not is_notebook or files.folder is None or not any(paths[0].python_blocks):
         return document
     folder, root = files.folder.absolute(), repository_of(files.folder).absolute()
-    found = _manifest(folder, root)
+    manifests = _manifests(folder, root)
+    is_installed = any(isinstance(each, Install | UseImage) for each in paths[0].actions)
+    is_installed = is_installed or any(re.search(UNREAD_COMMANDS, each.text) for each in paths[0].commands)
+    if is_installed or len(paths) > 1 or hosting_service(paths[0].lines):
+        read_manifests = (_read(each, files, read) for each in manifests)
+        named = frozenset(name for each in read_manifests if each for name in _packages(each))
+        return document._replace(paths=tuple(each._replace(of_project=named) for each in paths))
+    found = next(iter(manifests), None)
     project = _read(found, files, read) if found else None
     if found is None or project is None:
         return document
@@ -65,6 +70,12 @@ def _read(path: Path, files: Files, read: Reader) -> Document | None:
     return document if any(each.requirements for each in installs) else None
 
 
+def _packages(project: Document) -> Iterator[str]:
+    """The names of the packages that a manifest installs."""
+    for action in project.paths[0].actions:
+        yield from (each.name for each in action.requirements) if isinstance(action, Install) else ()
+
+
 def _at_start(action: Action) -> Action:
     """An action of another file, at the first line of the notebook."""
     if not isinstance(action, Install):
@@ -72,7 +83,7 @@ def _at_start(action: Action) -> Action:
     return action._replace(line=1, requirements=tuple(each._replace(line=1) for each in action.requirements))
 
 
-def _manifest(folder: Path, root: Path) -> Path | None:
-    """The file that names the packages: next to the notebook, or of the project."""
+def _manifests(folder: Path, root: Path) -> list[Path]:
+    """The files that name the packages, the most specific first: next to the notebook, or of the project."""
     places = [*((folder / name for name in _LISTS) if folder != root else ()), *(root / name for name in _PROJECT)]
-    return next((each for each in places if is_file(each)), None)
+    return [each for each in places if is_file(each)]

@@ -92,3 +92,27 @@ def test_the_audit_of_a_directory_leaves_out_notebooks_that_install_nothing(chec
     found = audit_directory(str(checkout), None, None)
     assert [Path(each).name for each in found.skipped] == ["a.ipynb"]
     assert [Path(each.name).name for each in found.audits] == ["b.ipynb", "requirements.txt"]
+
+
+@pytest.mark.parametrize(("manifest", "text", "count"), [
+    ("environment.yml", "name: x\ndependencies:\n  - bitsandbytes\n", 0),
+    ("docs/requirements.txt", "bitsandbytes==0.49.2\n", 0),
+    ("pyproject.toml", "[project]\nname = 'own'\nversion = '1'\ndependencies = ['bitsandbytes']\n", 0),
+    ("requirements.txt", "numpy==2.2.6\n", 1),
+])  # fmt: skip
+def test_the_kernel_can_have_the_packages_of_the_project(
+    manifest: str, text: str, count: int, checkout: Path
+) -> None:
+    (checkout / "docs").mkdir()
+    (checkout / manifest).write_text(text)
+    notebook = _notebook("!pip install torch==2.8.0 transformers==4.57.1", "!python -m bitsandbytes")
+    found = [each for each in _audit(checkout, notebook).findings if each.id == "RUN066"]
+    assert len(found) == count
+
+
+def test_the_kernel_that_ran_a_notebook_last_is_not_the_python_of_its_project(checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("numpy==1.26.4\n")
+    text = _notebook("import numpy", "x = 1", language_info={"version": "3.13.1"})
+    path = checkout / "example.ipynb"
+    path.write_text(text)
+    assert not audit_text(text, str(path), None, None).result.findings

@@ -258,6 +258,12 @@ def test_a_field_that_the_release_of_transformers_does_not_have(checkout: Path) 
     assert "--eval_strategy" in found[0].fix
 
 
+def test_a_command_that_a_blank_after_a_backslash_ends(checkout: Path) -> None:
+    """RUN081 names the blank; the word after it is no argument."""
+    command = "python train.py --epochs 3 \\ \n    --lr 1"
+    assert _audit(checkout, {"train.py": PARSER + PARSES}, command) == []
+
+
 def test_a_program_of_the_same_name_accepts_the_option(checkout: Path) -> None:
     files = {"train.py": PARSER + PARSES, "other/train.py": PARSER.replace("epochs", "epoks") + PARSES}
     assert _audit(checkout, files, "python train.py --epoks 3") == []
@@ -285,8 +291,9 @@ def test_the_text_names_an_option_that_the_program_does_not_have(checkout: Path,
 
 def test_options_of_the_text_that_are_those_of_another_program(checkout: Path) -> None:
     (checkout / "train.py").write_text(PARSER + PARSES)
-    (checkout / "test.py").write_text("parser.add_argument('--other-one')\n")
-    for option in ("`--level 1`", "--epoks", "`--other_one`", "`--epoks`, `--a`, `--b`", "`--gpus all` of docker"):
+    (checkout / "test.py").write_text("parser.add_argument('--other-one')\nparser.add_argument('--more_data')\n")
+    others = ("`--other_one`", "`--other-one`", "`--more-data`")
+    for option in ("`--level 1`", "--epoks", *others, "`--epoks`, `--a`, `--b`", "`--gpus all` of docker"):
         assert _of_text(checkout, TEXT.format(what="the training", option=option)) == []
     (checkout / "train.py").write_text(OPEN_PROGRAMS["it permits unknown options"])
     assert _of_text(checkout, TEXT.format(what="the training", option="`--epoks`")) == []

@@ -141,3 +141,15 @@ def test_a_release_without_a_wheel_for_a_newer_python_can_build(python: str, pin
     text = sh(f"uv venv --python {python}", f"uv pip install {pin}")
     found = [each for each in audit_text(text, "README.md", None, NoSolver()).result.findings if each.id == "RUN005"]
     assert [each.status for each in found] == ([status] if status else [])
+
+
+@each_case("python, pin, status", [
+    ("3.10", "torch", ""),  # an older torch has a wheel
+    ("3.10", "torch>=2.3", ""),
+    ("3.10", "'torch>=2.15'", "warning"),
+    ("3.10", "torch==2.15.0", "error"),
+])  # fmt: skip
+def test_an_installer_takes_an_older_release_with_a_wheel(python: str, pin: str, status: str) -> None:
+    text = sh(f"uv venv --python {python}", f"uv pip install {pin}")
+    found = [each for each in audit_text(text, "README.md", None, None).result.findings if each.id == "RUN005"]
+    assert [each.status for each in found] == ([status] if status else [])

@@ -10,6 +10,7 @@ from support.guide_cases import sh
 from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.manifests.own_names import own_names
 from envdoctor.resolution.step import NoSolver
 
 FILES = {
@@ -269,3 +270,16 @@ def test_a_build_gets_the_torch_that_its_project_requires(tmp_path: Path) -> Non
         "uv pip install torch==2.8.0 setuptools wheel",
         "uv pip install . --no-build-isolation",
     ]
+
+
+@each_case("text, is_own", [
+    ("Please follow them to install parts and its dependencies.", False),
+    ("pip install parts...", False),
+    ("pip install .", True),
+    ("pip install --no-deps -e './[dev]'", True),
+    ("pip install -U .[dev]", True),
+])  # fmt: skip
+def test_the_first_clone_is_the_project_that_a_guide_installs(text: str, is_own: bool, tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("")
+    guide = f"git clone https://github.com/them/parts\ncd parts\n{text}\nThanks to parts.\n"
+    assert ("parts" in own_names(tmp_path, guide)) is is_own
