@@ -88,6 +88,15 @@ class ProgramOption(TableRow, frozen=True, kw_only=True):
     names: str
 
 
+class BuildOption(TableRow, frozen=True, kw_only=True):
+    """An option of CMake with which the build of a package stops, from a release on."""
+
+    package: str
+    option: str
+    first: str
+    instead: str
+
+
 class CompanionBuild(TableRow, frozen=True, kw_only=True):
     """The CUDA version of a package on PyPI that its import compares with that of torch."""
 
@@ -109,6 +118,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     companion_build: tuple[CompanionBuild, ...]
     removed_option: tuple[RemovedOption, ...]
     program_option: tuple[ProgramOption, ...]
+    build_option: tuple[BuildOption, ...]
 
 
 def guide_tables() -> GuideTables:

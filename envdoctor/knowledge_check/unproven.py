@@ -120,6 +120,9 @@ UNPROVEN = {
     "guides module": Unproven(
         _PROJECTS, "A wheel within the range of `present` lacks the module, or one outside of it contains the module."
     ),
+    "guides build_option": Unproven(
+        _PROJECTS, "A build of `first` or a newer release accepts the option."
+    ),
     "guides program_option": Unproven(
         _PROJECTS, "A release of the program accepts another option."
     ),

@@ -25,6 +25,7 @@ _COMMENTED = re.compile(
     r"|docker (?:run|pull)|export [A-Z_]\w*=|huggingface-cli)\b.*)"
 )
 _INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
+_SCRIPT = re.compile(r"\./(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # without a shell: a step, and no name of a file
 _ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
 _IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
 NEGATION = re.compile(
@@ -79,7 +80,7 @@ def _commented(block: Block) -> Iterator[Mention]:
 def _in_text(number: int, line: str) -> Iterator[Mention]:
     for match in _INLINE.finditer(line):
         words = match[1].split()
-        is_command = len(words) > 1 and words[0] in SHELL_COMMANDS
+        is_command = (len(words) > 1 and words[0] in SHELL_COMMANDS) or bool(_SCRIPT.fullmatch(match[1]))
         if (is_command or _ASSIGNMENT.fullmatch(match[1])) and not NEGATION.search(line):
             yield Mention(number, match[1], "in the text")
     for match in _IMAGE.finditer(line):

@@ -13,6 +13,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_own_names,
     absent_parts,
     absent_scripts,
+    absent_tool_files,
     batch_jobs,
     builds,
     called_needs,

@@ -160,10 +160,10 @@ def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Laun
         for number, line in enumerate(context.guide.lines, 1)
         if number not in starts and not _PERMITS.match(line)
     )
-    return len(present) >= _MIN_PRESENT and not is_named and not _clones_another(context, checkout)
+    return len(present) >= _MIN_PRESENT and not is_named and not clones_another(context, checkout)
 
 
-def _clones_another(context: GuideContext, checkout: Checkout) -> bool:
+def clones_another(context: GuideContext, checkout: Checkout) -> bool:
     """Whether the guide clones a repository other than its own, which can have a script."""
     names = own_names(checkout.root, "\n".join(context.guide.lines))
     return any(name_key(repository_name(each.url)) not in names for each in context.actions(Clone))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.actions import SetVariables, torch_source
+from envdoctor.manifests.actions import Install, SetVariables, torch_source
 from envdoctor.manifests.checks.evidence import (
     guide_command,
     guide_evidence,
@@ -20,6 +20,8 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
+CMAKE = "https://llama-cpp-python.readthedocs.io/en/latest/#supported-backends"
+_OF_WHEELS = ("--extra-index-url", "--index-url", "--find-links", "--only-binary", ".whl")
 _LOGIN_NODE = re.compile(
     r"login[- ]?(?:node|host|knoten)|anmeldeknoten|front-?end node|登录节点|登錄節點|ログインノード"
     r"|n(?:œ|oe)ud de (?:connexion|login)|nodo de (?:login|acceso)|(?:ohne|without|no|sin|sans) GPU",
@@ -145,3 +147,41 @@ def shell_interprets_a_version_bound_as_redirection(context: GuideContext) -> It
                 install_step(word),
                 line=line,
             )
+
+
+@rule("RUN249", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=CMAKE)
+def build_stops_at_an_option_of_cmake(context: GuideContext) -> Iterator[Problem]:
+    """`CMAKE_ARGS="-DLLAMA_CUBLAS=on" pip install llama-cpp-python`: CMake stops, as the option has another name.
+
+    A warning if the release is not known. Not reported where the steps name an index with wheels of the package.
+    """
+    if any(option in str(command) for command in context.guide.commands for option in _OF_WHEELS):
+        return
+    values = [each for action in context.actions(SetVariables) for each in action.values]
+    values += [each for command in context.guide.commands for each in command.assignments]
+    set_options = " ".join(value for name, value in values if name == "CMAKE_ARGS")
+    for row in guide_tables().build_option:
+        if not re.search(rf"-D\s*{row.option}(?::BOOL)?=(?:on|1|true|yes)\b", set_options, re.IGNORECASE):
+            continue
+        steps = (step for step in context.trace.installs if _installs(step.action, row.package))
+        install = next(steps, None)
+        version = context.version(row.package)
+        if install is None or (version and not satisfies(version, f">={row.first}")):
+            continue
+        line = install.action.line
+        release = f"{row.package} {version}" if version else f"the newest {row.package}"
+        yield Problem(
+            "error" if version else "warning",
+            f"the build of {release} stops: CMake rejects {row.option}, whose name is {row.instead} from "
+            f"{row.package} {row.first} on",
+            (
+                guide_evidence(context, "CMAKE_ARGS", set_options[:120], line),
+                table_evidence(row.option, f"an error from {row.package} {row.first} on", row.source, row.date),
+            ),
+            f"Use -D{row.instead}=on.",
+            line=line,
+        )
+
+
+def _installs(action: Install, package: str) -> bool:
+    return any(each.name == package for each in action.requirements)

@@ -154,3 +154,14 @@ def test_a_command_in_the_text_starts_a_script(sentence: str, reported: bool, ch
     (checkout / "README.md").write_text(text)
     found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
     assert [each.status for each in found.result.findings if each.id == "RUN182"] == (["warning"] if reported else [])
+
+
+def test_the_text_names_a_script_as_a_command(checkout: Path) -> None:
+    _scripts(checkout)  # writes the files of the checkout
+    codes = ("./scripts/mount.sh", "./scripts/run_zs.sh", "./scripts/sync.sh --all", "./mount.sh")
+    for number, code in enumerate(codes):
+        text = f"{sh('pip install torch==2.8.0', 'python train.py')}\n2. Run `{code}` then.\n"
+        (checkout / "README.md").write_text(text)
+        found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+        rules = [(each.status, each.line) for each in found.result.findings if each.id == "RUN182"]
+        assert rules == ([("warning", 7)] if number in (0, 2) else [])

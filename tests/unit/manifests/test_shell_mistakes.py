@@ -122,6 +122,24 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
         "RUN236", [],
     ),
     "an option of an unknown pip": (("pip install --global-option=--cpp_ext ./ torch==2.6.0",), "RUN236", []),
+    "an option of CMake that stops the build": (
+        ('CMAKE_ARGS="-DLLAMA_CUBLAS=on" FORCE_CMAKE=1 pip install llama-cpp-python',), "RUN249", [3],
+    ),
+    "an exported option of CMake": (
+        ('export CMAKE_ARGS="-DLLAMA_CUBLAS=ON"', "pip install llama-cpp-python==0.3.4"), "RUN249", [4],
+    ),
+    "an option of CMake for an old release": (
+        ("CMAKE_ARGS=-DLLAMA_CUBLAS=on pip install llama-cpp-python==0.2.20", "pip install torch==2.6.0"),
+        "RUN249", [],
+    ),
+    "an option of CMake for wheels": (
+        ("CMAKE_ARGS=-DLLAMA_CUBLAS=on pip install llama-cpp-python --extra-index-url https://a.b/whl/cu121",),
+        "RUN249", [],
+    ),
+    "another option of CMake": (
+        ("CMAKE_ARGS=-DGGML_CUDA=on pip install llama-cpp-python torch==2.6.0",
+         "CMAKE_ARGS=-DLLAMA_CUBLAS=off pip install llama-cpp-python"), "RUN249", [],
+    ),
     "-y of other programs": (
         ("pip uninstall -y a", "conda install -y pip", "apt-get install -y b && pip install c"), "RUN179", [],
     ),
