@@ -38,6 +38,7 @@ from envdoctor.explain.placeholders import (
 from envdoctor.explain.refute import CONTRADICTIONS, refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
+from envdoctor.explain.systems import System, check_on, questions_on, remedies_on, system_of
 from envdoctor.knowledge.causes import Question, causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 
@@ -114,6 +115,7 @@ def explain(
     every = [finding for each in examined for finding in _error_findings(*each)] if has_facts else []
     findings = list({(finding.id, finding.message): finding for finding in reversed(every)}.values())[::-1]
     is_of_text = machine is None and stack is None and has_facts
+    system = system_of(scanned.signals) if machine is None and stack is None else "linux"
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     symptoms = matching_symptoms(scanned, table.symptoms)
@@ -153,6 +155,7 @@ def explain(
             values=values,
             python=python,
             similar=is_unknown,
+            system=system,
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
@@ -239,6 +242,7 @@ def _cause(
     values: dict[str, str],
     python: str,
     similar: bool,
+    system: System,
 ) -> Cause:
     """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml.
 
@@ -264,6 +268,7 @@ def _cause(
         and not agreeing
         and any(finding.cause in ARCHITECTURE_CAUSES and finding.status == "error" for finding in findings)
     )
+    questions = tuple(each for symptom in matching for each in symptom.find_out)
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
         cause=slug,
@@ -278,10 +283,10 @@ def _cause(
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
         against=against,
         fix=fix,
-        remedies=for_environment(remedies, python),
-        check=fill_placeholders((best.check if best else "") or text.check, known),
+        remedies=remedies_on(system, for_environment(remedies, python)),
+        check=fill_placeholders(check_on(system, text, best.check if best else ""), known),
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
-        find_out=tuple(dict.fromkeys(each for symptom in matching for each in symptom.find_out)) or text.find_out,
+        find_out=tuple(dict.fromkeys(questions_on(system, questions or text.find_out))),
     )
 
 

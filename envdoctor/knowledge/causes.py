@@ -30,6 +30,8 @@ class CauseText(Record, frozen=True, kw_only=True):
     remedies: Notation
     check: str
     url: str
+    check_windows: str = ""  # where `check` has programs that Windows lacks
+    check_mac: str = ""
     find_out: tuple[Question, ...] = ()  # if the text alone does not decide, and no symptom has its own
     program_error: bool = False  # in the program, its data or its settings: no change of the environment fixes it
 

@@ -68,7 +68,8 @@ def _cause(number: int, cause: Cause) -> list[Part]:
     parts.append(indent(Text(cause.fix)))
     if number == 1:
         parts += remedy_lines(cause.remedies)
-        parts.append(indent(Text.assemble(("verify: ", "dim"), cause.check)))
+        if cause.check:
+            parts.append(indent(Text.assemble(("verify: ", "dim"), cause.check)))
         parts.append(indent(Text(cause.url, style="dim")))
     return parts
 
