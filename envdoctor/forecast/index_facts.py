@@ -114,6 +114,11 @@ class IndexReader:
         return [each for each in self._releases(name) if not each.is_yanked and not is_prerelease(each.version)]
 
     @_limited
+    def usable_releases(self, name: str) -> Sequence[IndexedRelease]:
+        """The releases that are neither withdrawn nor pre-releases; none if they are unknown."""
+        return [_indexed(each) for each in self._usable(name)]
+
+    @_limited
     def release(self, name: str, version: str) -> IndexedRelease | None:
         """A release; None if it is unknown."""
         found = self._release(name, version)

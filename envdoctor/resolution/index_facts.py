@@ -197,6 +197,10 @@ class IndexFacts(Protocol):
         """The newest release that is not withdrawn; None if it is unknown."""
         ...
 
+    def usable_releases(self, name: str) -> Sequence[IndexedRelease]:
+        """The releases that are neither withdrawn nor pre-releases; none if they are unknown."""
+        ...
+
     def release(self, name: str, version: str) -> IndexedRelease | None:
         """A release; None if it is unknown."""
         ...

@@ -58,6 +58,9 @@ class FixedIndex:
     def newest_release(self, name: str) -> IndexedRelease | None:
         return next((each for each in reversed(self.releases) if each.name == name), None)
 
+    def usable_releases(self, name: str) -> Sequence[IndexedRelease]:
+        return [each for each in self.releases if each.name == name]
+
     def first_release_since(self, name: str, day: str) -> IndexedRelease | None:
         return next((each for each in self.releases if each.name == name and each.day >= day), None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.core.records import Status
@@ -15,7 +16,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.stated_python import permits
-from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
@@ -28,6 +29,8 @@ _NEWEST_WITHOUT_SYSTEM = "3.10"  # 3.11 is the Python of Debian 12
 # Their old source archives need numpy.distutils, which Python 3.12 and later do not have:
 # https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
 _BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
+# For newer ones, nearly each package has a release: the lists are not read.
+_OLDEST_IN_QUESTION = "3.9"
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
 
 
@@ -120,41 +123,62 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
 
 
 class _Excluding(NamedTuple):
-    """A pinned release that excludes the lowest Python of its project."""
+    """A requirement of which each permitted release excludes the lowest Python of its project."""
 
     requirement: InstallRequirement
-    release: IndexedRelease
-    lowest: str  # the lowest Python that it accepts
+    release: IndexedRelease  # the one that accepts the lowest Python
+    lowest: str  # that it accepts
 
 
 @rule("RUN196", kind="guide", severity="warning", cause="python-unsupported", url=REQUIRES_PYTHON)
 def project_permits_a_python_that_a_pin_excludes(context: GuideContext) -> Iterator[Problem]:
-    """A project permits a Python that one of its pins excludes: `>=3.8` with numpy 1.26.4, which requires 3.9.
+    """A project permits a Python that a requirement excludes: `>=3.8` with numpy 1.26.4, which requires 3.9.
 
-    uv and Poetry solve a project for each Python that it permits: they find no solution. pip installs the project
-    with a newer Python.
+    An open requirement excludes it if none of its releases accepts it. uv and Poetry solve a project for each Python
+    that it permits: they find no solution. pip installs the project with a newer Python.
     """
     guide, index = context.guide, context.index_facts
     lowest = next((each for each in _LOWEST if permits(guide.permitted_python, each)), "")
     is_project = guide.name.endswith("pyproject.toml") and ">" in guide.permitted_python
     if index is None or not lowest or not is_project or any("environments" in text for text in guide.lines):
         return
+    possible = [each for each in _LOWEST if permits(guide.permitted_python, each)]
     found: list[_Excluding] = []
     for install in context.trace.installs:
         for requirement in install.action.requirements:
-            if not requirement.pin or requirement.marker or requirement.url:
+            if not requirement.name or requirement.marker or requirement.url:
                 continue
-            release = index.release(requirement.name, public_part(requirement.pin))
-            if release and release.requires_python:
-                accepted = (each for each in _LOWEST if _accepts(release, each))
-                first = next((each for each in accepted if permits(guide.permitted_python, each)), "")
-                found += [_Excluding(requirement, release, first)] if first and first != lowest else []
+            pythons = [
+                (first, release) for release in _permitted_releases(index, requirement, lowest)
+                if (first := next((each for each in possible if _accepts(release, each)), ""))
+            ]  # fmt: skip
+            first, release = min(pythons, key=lambda each: dotted_numbers(each[0]), default=(lowest, None))
+            found += [_Excluding(requirement, release, first)] if release and first != lowest else []
     if found:
         yield _excluded(context, lowest, max(found, key=lambda each: dotted_numbers(each.lowest)))
 
 
+def _permitted_releases(
+    index: IndexFacts, requirement: InstallRequirement, lowest: str
+) -> Sequence[IndexedRelease]:
+    """The pinned release, or the releases of an open requirement; none where it is not known, or not in question."""
+    if requirement.pin:
+        release = index.release(requirement.name, public_part(requirement.pin))
+        return [release] if release and release.requires_python else []
+    if satisfies(lowest, f"<={_OLDEST_IN_QUESTION}") is not True:
+        return []
+    releases = index.usable_releases(requirement.name)
+    return [each for each in releases if satisfies(each.version, requirement.specifier) is not False]
+
+
 def _accepts(release: IndexedRelease, python: str) -> bool:
     return satisfies(newest_patch(python), release.requires_python) is not False
+
+
+def _first_accepted(requires: str, python: str) -> str:
+    """The first patch release of a Python that a specifier accepts: "3.8.1", or the Python itself."""
+    found = re.search(rf">=\s*({re.escape(python)}\.[1-9]\d*)(?![\d.])", requires)
+    return found[1] if found else python
 
 
 def _excluded(context: GuideContext, lowest: str, found: _Excluding) -> Problem:
@@ -162,15 +186,18 @@ def _excluded(context: GuideContext, lowest: str, found: _Excluding) -> Problem:
     named = (number for number, text in enumerate(context.guide.lines, 1) if stated in text and "python" in text)
     line = next(named, found.requirement.line)
     requires = found.release.requires_python
+    what = f"{found.release.name} {found.release.version} requires Python {requires}"
+    if not found.requirement.pin:
+        what = f"no release that `{found.requirement.text}` permits accepts it"
     return Problem(
         "warning",
-        f"requires-python permits Python {lowest}, and {found.release.name} {found.release.version} requires Python "
-        f"{requires}: uv and Poetry, which solve for each Python, find no solution",
+        f"requires-python permits Python {lowest}, and {what}: uv and Poetry, which solve for each Python, find no "
+        "solution",
         (
             guide_evidence(context, "requires-python", stated, line),
             guide_evidence(context, found.requirement.name, found.requirement.text, found.requirement.line),
             table_evidence(str(found.release), f"Requires-Python: {requires}", "the package index"),
         ),
-        f"Raise the lower bound of requires-python to {found.lowest}.",
+        f"Raise the lower bound of requires-python to {_first_accepted(requires, found.lowest)}.",
         line=line,
     )

@@ -15,11 +15,12 @@ from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
 
 NUMPY = IndexedRelease("numpy", "1.26.4", "2024-02-05", ">=3.9")
+OLD_NUMPY = IndexedRelease("numpy", "1.24.4", "2023-06-26", ">=3.8.1,<4")
 OLD = sh("pip install torch==1.12.1")
 
 
 def findings(text: str, name: str, rule: str) -> list[Finding]:
-    solver = FixedSolver(FixedIndex(NUMPY), {"numpy": "1.26.4", "torch": "1.12.1"})
+    solver = FixedSolver(FixedIndex(OLD_NUMPY, NUMPY), {"numpy": "1.26.4", "torch": "1.12.1"})
     return [each for each in audit_text(text, name, None, solver).result.findings if each.id == rule]
 
 
@@ -71,18 +72,22 @@ def project(requires: str, *requirements: str, more: str = "") -> str:
     return f'[project]\nname = "x"\nrequires-python = "{requires}"\ndependencies = [{dependencies}]\n{more}'
 
 
-@each_case("text, is_reported", [
-    (project(">=3.8", "numpy==1.26.4"), True),
-    (project(">=3.9", "numpy==1.26.4"), False),
-    (project(">=3.9.0,<4", "numpy==1.26.4"), False),
-    (project(">=3.8", "numpy>=1.24"), False),
-    (project(">=3.8", "numpy==1.26.4; python_version >= '3.9'"), False),
-    (project(">=3.8", "numpy==1.26.4", more="[tool.uv]\nenvironments = [\"python_version >= '3.9'\"]\n"), False),
+@each_case("text, python", [
+    (project(">=3.8", "numpy==1.26.4"), "3.9"),
+    (project(">=3.9", "numpy==1.26.4"), ""),
+    (project(">=3.9.0,<4", "numpy==1.26.4"), ""),
+    (project(">=3.8", "numpy>=1.24"), ""),
+    (project(">=3.8", "numpy"), ""),
+    (project(">=3.7", "numpy>=1.24"), "3.8.1"),  # no release accepts 3.7
+    (project(">=3.8", "numpy>1.25"), "3.9"),
+    (project(">=3.8", "unknown-to-the-index"), ""),
+    (project(">=3.8", "numpy==1.26.4; python_version >= '3.9'"), ""),
+    (project(">=3.8", "numpy==1.26.4", more="[tool.uv]\nenvironments = [\"python_version >= '3.9'\"]\n"), ""),
 ])  # fmt: skip
-def test_a_project_permits_a_python_that_a_pin_excludes(text: str, is_reported: bool) -> None:
+def test_a_project_permits_a_python_that_a_pin_excludes(text: str, python: str) -> None:
     found = findings(text, "pyproject.toml", "RUN196")
-    assert [each.line for each in found] == ([3] if is_reported else [])
-    assert all("to 3.9" in each.fix for each in found)
+    assert [each.line for each in found] == ([3] if python else [])
+    assert all(f"to {python}." in each.fix for each in found)
 
 
 class _PythonSolver(FixedSolver):
