@@ -22,6 +22,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     compiled_releases,
     conda_builds,
     conflicting_bounds,
+    copied_programs,
     driver,
     entered_directories,
     failing_builds,

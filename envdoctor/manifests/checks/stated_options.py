@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ _OPTION = re.compile(r"`(--[A-Za-z][\w-]*)(?:[ =][^`]*)?`")
 _TOOL = re.compile(
     r"\b(?:pip|uv|conda|docker|podman|git|torchrun|accelerate|deepspeed|srun|sbatch|slurm|vllm)\b", re.IGNORECASE
 )
+_SAME_NAME = 0.85  # likeness of an option with another word or letter
 _MIN_ACCEPTED = 2  # options of a paragraph that show to which program it belongs
 
 
@@ -29,6 +31,7 @@ def text_names_an_option_that_the_program_does_not_have(context: GuideContext) -
     """A paragraph of a guide names options of a program of the checkout, and the program does not have one of them.
 
     Most options of the paragraph are those of the program, and no other file of the checkout has the one in question.
+    An option with almost the name of one of the program needs no others.
     """
     checkout = context.guide.checkout
     if checkout is None:
@@ -43,8 +46,28 @@ def text_names_an_option_that_the_program_does_not_have(context: GuideContext) -
                 continue
             for option, line in absent.items():
                 if not _is_in_code(context, option):
-                    yield _problem(context, program, parser, option, line)
+                    yield _problem(context, program, parser, (option, line), has_others=True)
             break
+        else:
+            yield from _misspelled(context, programs, paragraph)
+
+
+def _misspelled(
+    context: GuideContext, programs: dict[str, StartedProgram], paragraph: dict[str, int]
+) -> Iterator[Problem]:
+    """The options of a paragraph that one program lacks, and has with almost the same name."""
+    for option, line in paragraph.items():
+        lacking = [each for each in _parsers(programs) if _is_absent(each[1], option)]
+        if not lacking or len(lacking) < len([*_parsers(programs)]) or _is_in_code(context, option):
+            continue
+        found = ((program, parser, nearest_option(option, parser)) for program, parser in lacking)
+        alike = (each for each in found if each[2] and _likeness(option, each[2]) >= _SAME_NAME)
+        if near := next(alike, None):
+            yield _problem(context, near[0], near[1], (option, line), has_others=False)
+
+
+def _likeness(option: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, option.lstrip("-"), other.lstrip("-")).ratio()
 
 
 def _paragraphs(context: GuideContext) -> Iterator[dict[str, int]]:
@@ -84,11 +107,15 @@ def _is_in_code(context: GuideContext, option: str) -> bool:
     return any(checkout is not None and defined.search(checkout.text(path)) for path in paths)
 
 
-def _problem(context: GuideContext, program: StartedProgram, parser: Parser, option: str, line: int) -> Problem:
+def _problem(
+    context: GuideContext, program: StartedProgram, parser: Parser, named: tuple[str, int], *, has_others: bool
+) -> Problem:
+    option, line = named
+    shown = " with others of its options" if has_others else ""
     nearest = nearest_option(option, parser)
     return Problem(
         "warning",
-        f"{program.path} has no option {option}, which the text names with others of its options",
+        f"{program.path} has no option {option}, which the text names{shown}",
         (
             guide_evidence(context, "option", option, line),
             table_evidence("parser", parser.place, "the checkout"),

@@ -289,6 +289,17 @@ def test_the_text_names_an_option_that_the_program_does_not_have(checkout: Path,
     assert [(each.line, each.status) for each in found] == [(9, "warning")]
 
 
+def test_the_text_names_an_option_by_almost_its_name(checkout: Path) -> None:
+    (checkout / "train.py").write_text(PARSER + "parser.add_argument('--enable_token_merging')\n" + PARSES)
+    text = "# Train\n```bash\npython train.py $OPTIONS\n```\n\nAdd `{}` to your training arguments.\n\n"
+    for option in ("--enable_tome_merging", "--enable_tokn_merging x", "--enable_token_mergings"):
+        found = _of_text(checkout, text.format(option))
+        assert ["Write --enable_token_merging" in each.fix for each in found] == [True], option
+    sound = ("--enable_token_merging", "--enable-token-merging", "--enable_token", "--disable_merging", "--epoks")
+    for option in sound:
+        assert _of_text(checkout, text.format(option)) == []
+
+
 def test_options_of_the_text_that_are_those_of_another_program(checkout: Path) -> None:
     (checkout / "train.py").write_text(PARSER + PARSES)
     (checkout / "test.py").write_text("parser.add_argument('--other-one')\nparser.add_argument('--more_data')\n")
