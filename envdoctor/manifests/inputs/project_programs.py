@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envdoctor.manifests.actions import Action, Install
@@ -34,6 +36,11 @@ _DOCUMENTATION = re.compile(r"docs?(?:/|$)")  # whose requirements build the pag
 _MAX_GUIDES = 6
 _OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
 _MAX_SCRIPTS = 30
+# Programs whose code is not below `if __name__ == "__main__"`, if no file next to them imports them.
+_PROGRAM_NAME = re.compile(
+    r"(?i)(?:main|app|run|demo|train|finetune|infer|inference|predict|evaluate|generate|server|bot|webui|gui"
+    r"|streamlit_app|gradio_app|chatbot)\.py"
+)
 
 
 def with_programs(document: Document, name: str, files: Files) -> Document:
@@ -44,11 +51,12 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     started = [each.program for path in document.paths for each in path.launches]
     if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
-    scripts = _own_scripts(checkout, files) if is_manifest or document.origin else ()
-    scripts = (*scripts, *(_entry_points(files) if document.kind in _WITH_ENTRY_POINTS else ()))
     of_guides = () if document.origin else _of_guides(checkout, files, name, _packages(document))
     if document.kind == "guide" and files.folder and len(document.paths) == 1:
         of_guides = (*_of_guide(checkout, files, files.folder, name, in_text=True)[0], *of_guides)
+    is_started = any(each.program.is_python for each in of_guides)
+    scripts = _own_scripts(checkout, files, is_started=is_started) if is_manifest or document.origin else ()
+    scripts = (*scripts, *(_entry_points(files) if document.kind in _WITH_ENTRY_POINTS else ()))
     paths = tuple(
         path._replace(launches=(*(() if is_manifest else path.launches), *of_guides, *scripts), checkout=checkout)
         for path in document.paths
@@ -171,8 +179,11 @@ def _entry_points(files: Files) -> tuple[Launch, ...]:
     return tuple(Launch(0, name, program, folders) for name, program in console_scripts(files).items())
 
 
-def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:
-    """The scripts next to the manifest that are programs."""
+def _own_scripts(checkout: Checkout, files: Files, *, is_started: bool) -> tuple[Launch, ...]:
+    """The scripts next to the manifest that are programs.
+
+    Where no guide starts a program, `main.py` is one also without a check of `__name__`.
+    """
     folder = files.folder
     if folder is None:
         return ()
@@ -182,7 +193,23 @@ def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:
         names = sorted(each.name for each in folder.iterdir() if each.suffix == ".py")
     except OSError:
         return ()
+    texts = {name: checkout.text(f"{prefix}{name}") for name in names if not _OTHER_SCRIPT.fullmatch(name)}
     scripts = [
-        name for name in names if not _OTHER_SCRIPT.fullmatch(name) and "__main__" in checkout.text(f"{prefix}{name}")
-    ]
+        name for name, text in texts.items()
+        if "__main__" in text or (not is_started and _is_plain_program(name, texts))
+    ]  # fmt: skip
     return tuple(Launch(0, name, Program(script=name), (folder,)) for name in scripts[:_MAX_SCRIPTS])
+
+
+def _is_plain_program(name: str, texts: Mapping[str, str]) -> bool:
+    """Whether a file has the name of a program and calls functions when it runs, and no other file imports it."""
+    imported = re.compile(rf"(?m)^\s*(?:from|import)\s+(?:\.|\w+\.)?{name.removesuffix('.py')}\b")
+    if not _PROGRAM_NAME.fullmatch(name) or any(map(imported.search, texts.values())):
+        return False
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+            body = ast.parse(texts[name]).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    calls = [each for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+    return bool(calls) or any(isinstance(each, ast.For | ast.While | ast.With) for each in body)

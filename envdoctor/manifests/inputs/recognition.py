@@ -38,7 +38,7 @@ _README_NAME = re.compile(r"(?:readme|install)(?:\.txt)?", re.IGNORECASE)
 _DOCKERFILE_NAME = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
 _SCRIPT_NAME = re.compile(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
 _REQUIREMENTS_NAME = re.compile(
-    r"(?:.*[._ -])?(?:requirements|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
+    r"(?:.*[._ -])?(?:requirements?|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
 )
 _PAGE_NAME = re.compile(r".*\.html?", re.IGNORECASE)
 _SETUP_NAME = re.compile(r".*\.cfg", re.IGNORECASE)
