@@ -41,6 +41,13 @@ ERROR_LINE = re.compile(
     re.MULTILINE,
 )
 
+# Headings of the forms in which features are requested. The versions in them are wishes.
+FEATURE_REQUEST = re.compile(
+    r"^\W{0,8}(?:\[?Feature(?:\]|[ :]+(?:description|request)\b)|The feature, motivation|Feature, motivation"
+    r"|What feature or enhancement|Is your feature request related)",
+    re.MULTILINE | re.IGNORECASE,
+)
+
 
 class ExplainRequest(Record, frozen=True, kw_only=True):
     """Prints the likely causes of an error, the most likely first, each with its fix.
@@ -113,7 +120,7 @@ def _is_report(text: str) -> bool:
         return False
     with open_input(Path(text), expected="a text", hint="envdoctor explain -") as stream:
         content = stream.read(MAX_FILE_BYTES).decode("utf-8", "replace")
-    if ERROR_LINE.search(content):
+    if ERROR_LINE.search(content) or FEATURE_REQUEST.search(content):
         return False
     report = parse_report(content)
     has_layout = any(kind not in WEAK_KINDS for kind in report.kinds)

@@ -268,6 +268,7 @@ def _cause(
         and not agreeing
         and any(finding.cause in ARCHITECTURE_CAUSES and finding.status == "error" for finding in findings)
     )
+    own_check = best.check if best else matching[0].check if matching else ""
     questions = tuple(each for symptom in matching for each in symptom.find_out)
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
@@ -284,7 +285,7 @@ def _cause(
         against=against,
         fix=fix,
         remedies=remedies_on(system, for_environment(remedies, python)),
-        check=fill_placeholders(check_on(system, text, best.check if best else ""), known),
+        check=fill_placeholders(check_on(system, text, own_check), known),
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
         find_out=tuple(dict.fromkeys(questions_on(system, questions or text.find_out))),
     )

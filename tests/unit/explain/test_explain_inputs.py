@@ -142,3 +142,20 @@ def test_a_report_that_was_not_read_to_its_end_is_not_judged(tmp_path: Path, mon
     result = check.run(check.CheckRequest(report=str(tmp_path / "report.txt")))
     assert result.exit_code == 3
     assert "only the first 1 MiB were read" in str(result.data)
+
+
+VERSIONS = "- GPU: 2x RTX 5090 (32 GB each)\n- driver: 580.105.08\n- torch: 2.7.1+cu128\n- OS: Ubuntu 22.04\n"
+
+
+@pytest.mark.parametrize(
+    "heading", ["### Feature description", "# [Feature]: a newer image", "### The feature, motivation and pitch"]
+)
+def test_a_requested_feature_is_no_report(heading: str, tmp_path: Path) -> None:
+    """Its versions are wishes. Without the heading the same list is the report of a machine."""
+    text = tmp_path / "pasted.txt"
+    text.write_text(f"{heading}\n\nPlease add an image for:\n{VERSIONS}")
+    data = run(ExplainRequest(text=str(text))).data
+    assert (data.causes, data.program_errors) == ((), ())
+    text.write_text(VERSIONS)
+    with pytest.raises(BadInput, match="environment report"):
+        run(ExplainRequest(text=str(text)))

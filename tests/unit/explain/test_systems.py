@@ -121,3 +121,60 @@ def test_a_text_that_is_judged_with_facts_of_this_machine_keeps_its_commands() -
     machine = make_machine(["NVIDIA H100 80GB HBM3"], driver="570.133.20")
     found = explain(io.BytesIO(NUMPY.encode()), machine, torch_stack("2.8.0+cu128"))
     assert "uv pip install 'numpy>=1.26,<2'" in commands(found.causes[0])
+
+
+ORT = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_providers_cuda.so with error: "
+
+
+@each_case(
+    ("text", "word", "foreign"),
+    [
+        (f"thread 'main' panicked at src/main.rs:6:8: {ORT}libcublasLt.so.12: cannot open", "ldd", "import torch"),
+        (f"ai.onnxruntime.OrtException: {ORT}libcublas.so.11: cannot open shared object", "ldd", "uv pip"),
+        (f"Microsoft.ML.OnnxRuntime.OnnxRuntimeException: {ORT}libcudnn.so.9: cannot open", "ldd", "preload_dlls"),
+        (f"{ORT}libcublasLt.so.12: cannot open shared object file", "onnxruntime", "ldd"),
+        ("error: can't find Rust compiler", "rustc", "gcc"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'cargo'", "rustc", "gcc"),
+        ("LibMambaUnsatisfiableError: Encountered problems while solving:", "--dry-run", "uv pip"),
+        (
+            "E cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0.",
+            "cudnn",
+            "torch;",
+        ),
+        (
+            "[TRT] 1: Serialization assertion stdVersionRead == serializationVersion failed.",
+            "trtexec",
+            "cache directory",
+        ),
+    ],
+)
+def test_verification_is_of_the_failing_program(text: str, word: str, foreign: str) -> None:
+    found = first(text)
+    assert word in found.check
+    assert foreign not in "\n".join([found.fix, *commands(found), found.check])
+
+
+@each_case(
+    "text",
+    [
+        "Windows is not supported; use WSL2.",
+        "FSDP2 is not supported on Windows.",
+        "macOS is not supported yet, a pull request is welcome.",
+        "The crate is written in Rust; `cargo build` compiles it.",
+        "ONNX Runtime has packages for Java, .NET and Node.js.",
+    ],
+)
+def test_sentences_of_a_documentation_have_no_cause(text: str) -> None:
+    assert all(cause.confidence < 0.4 for cause in explain(io.BytesIO(text.encode())).causes)
+
+
+@each_case(
+    "text",
+    [
+        "RuntimeError: torch.compile is not supported on Windows",
+        "ERROR: Failed to start: macOS is not supported",
+        "AssertionError: vLLM only supports Linux platform (including WSL).",
+    ],
+)
+def test_an_error_that_refuses_a_system_has_its_cause(text: str) -> None:
+    assert first(text).cause == "platform-no-wheel"
