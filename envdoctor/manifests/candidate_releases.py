@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import PublishedRelease, releases_in_range
+from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import minor_of, satisfies
 from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget
 
 _MAX_CANDIDATES = 60
+_DAYS_OF_OLDER = 90
 
 
 def at_version(package: ResolvedPackage, version: str, platform: str) -> ResolvedPackage:
@@ -22,9 +25,11 @@ def at_version(package: ResolvedPackage, version: str, platform: str) -> Resolve
 def candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:
     """The newest release of each minor version, because the rules distinguish minor versions.
 
-    Releases contemporary with the guide come first. Later ones were never tested with its pins.
+    Releases contemporary with the guide come first. Later ones were never tested with its pins. Those of long before
+    the current one come last: a rule that has no limit for them does not prove that they fit.
     """
-    candidates: list[tuple[bool, str]] = []
+    first_day = _first_day(name, current, target.period_end)
+    candidates: list[tuple[bool, bool, str]] = []
     known_keys: set[tuple[str, bool]] = set()
     for row in releases_in_range(name, specifier, target.exclude_newer):
         is_later = row.date > target.period_end
@@ -35,10 +40,21 @@ def candidate_versions(name: str, specifier: str, current: str, target: Resolver
         if is_before_requirements(name, row.version):
             continue
         if key not in known_keys and satisfies(row.version, f"!={current}"):
-            candidates.append((is_later, row.version))
+            candidates.append((row.date < first_day, is_later, row.version))
         known_keys.add(key)
-    candidates.sort(key=lambda candidate: candidate[0])
-    return [version for _, version in candidates[:_MAX_CANDIDATES]]
+    candidates.sort(key=lambda candidate: candidate[:2])
+    return [version for _, _, version in candidates[:_MAX_CANDIDATES]]
+
+
+def _first_day(name: str, current: str, period_end: str) -> str:
+    """The first day of the releases that are not much older than the current one; empty if that is a later one.
+
+    A guide that pins no release gets the newest one, of which older ones can be the contemporary ones.
+    """
+    release = find_release(name, current)
+    if release is None or release.date > period_end:
+        return ""
+    return (date.fromisoformat(release.date) - timedelta(days=_DAYS_OF_OLDER)).isoformat()
 
 
 def _is_for_newer_pythons(release: PublishedRelease, python: str) -> bool:

@@ -62,8 +62,33 @@ def with_tried_commands(
         return tuple(findings)
     solver = apart(solver)
     trials = _Trials([build_context(path, machine, today, solver) for path in paths], machine, today, solver)
+    replaced = _replaced_pins(findings, trials)
+    findings = [_with_pins(each, replaced) for each in findings]
     trials.try_together([each for each in findings if each.status in _PROBLEMS])
     return tuple(trials.proven(each) if each.status in _PROBLEMS else each for each in findings)
+
+
+def _replaced_pins(findings: Sequence[Finding], trials: _Trials) -> dict[str, str]:
+    """The pins of the guide that the first commands of findings replace: "pysptk==0.1.18" -> "pysptk==1.0.1"."""
+    replaced: dict[str, str] = {}
+    for finding in findings:
+        steps = finding.remedies[0].steps if finding.status in _PROBLEMS and finding.remedies else ()
+        for text in (text for step in steps if isinstance(step, Install) for text in step.packages):
+            for own in trials.own_pins(_name(text)) - {text}:
+                replaced.setdefault(own, text)
+    return replaced
+
+
+def _with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
+    """The finding with commands that state the pins which the other commands of the guide install."""
+    remedies = [
+        remedy_of([
+            replace(step, packages=tuple(replaced.get(each, each) for each in step.packages))
+            if isinstance(step, Install) else step for step in remedy.steps
+        ])
+        for remedy in finding.remedies
+    ]  # fmt: skip
+    return replace(finding, remedies=tuple(remedies)) if remedies != list(finding.remedies) else finding
 
 
 def _installs(remedy: Remedy) -> bool:
@@ -111,6 +136,12 @@ class _Trials:
         self.machine, self.today, self.solver = machine, today, solver
         self.tried: dict[tuple[int, int, tuple[str, ...]], _Trial | None] = {}
         self.end = time.monotonic() + _SECONDS
+
+    def own_pins(self, name: str) -> set[str]:
+        """The exact requirements of a package in the guide."""
+        installs = (install for path in self.paths for install in path.context.trace.installs)
+        named = (each for install in installs for each in install.action.requirements if each.name == name)
+        return {f"{name}=={each.pin}" for each in named if each.pin}
 
     def try_together(self, findings: Sequence[Finding]) -> None:
         """Try all first commands one after the other: if they have no consequence together, none has one alone."""

@@ -71,3 +71,9 @@ def test_a_trial_that_runs_out_of_time_does_not_end_the_audit(solver: UvStepSolv
     assert other.absent == solver.absent
     assert not solver.reason
     assert apart(solver) is other
+
+
+def test_a_release_of_long_before_is_not_preferred_to_a_later_one() -> None:
+    """TRL 0.14 has no limit for vLLM in the tables, and 1.0 to 1.6 support vLLM 0.13."""
+    found = finding(sh("uv pip install trl==0.23.1 transformers==4.57.1 vllm==0.13.0"), "README.md", "RUN004")
+    assert commands_of(found) == ("uv pip install trl==1.6.0",)
