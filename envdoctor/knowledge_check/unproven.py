@@ -60,6 +60,9 @@ UNPROVEN = {
     "call_changes returned": Unproven(
         _PROJECTS, "The function in the sources of `first` returns `before` values, or that of `last` `after`."
     ),
+    "namesakes namesake": Unproven(
+        _PROJECTS, "A release of `package` has one of the names in `module`, or its module can be imported."
+    ),
     "dataclass_fields compared": Unproven(
         "a campaign of the tests reads it from the wheels",
         "The index has a later release of one of the minor series.",

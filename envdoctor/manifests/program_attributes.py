@@ -76,10 +76,18 @@ def _of_body(file: ProgramFile, body: Sequence[ast.stmt], *, is_certain: bool) -
                 name = "" if alias.name == "*" else alias.name
                 yield CodeImport(file.launch.line, node.module, name, place, is_certain=certain)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in parts:
-            parts |= {id(each) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+            parts |= set(_prefixes(node))
             module, name = _target(file, node, objects)
             if module:
                 yield CodeImport(file.launch.line, module, name, place, is_attribute=True, is_certain=certain)
+
+
+def _prefixes(node: ast.Attribute) -> Iterator[int]:
+    """The attributes of which one is a part of a dotted name: `a.b` of `a.b.c`, but none in `a.b().c`."""
+    inner = node.value
+    while isinstance(inner, ast.Attribute):
+        yield id(inner)
+        inner = inner.value
 
 
 def _target(file: ProgramFile, node: ast.Attribute, objects: Mapping[str, tuple[str, str]]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from envdoctor.manifests.absent_names import absent_by_tables, last_release
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.checks.namesakes import uses_of_namesakes
 from envdoctor.manifests.compared_packages import conda_packages
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -44,7 +45,8 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     names and no command starts.
 
     Attributes are compared as well, `np.float` and `torchaudio.info`, and imports in functions that a program calls.
-    What a handler or a check of the release guards is left out.
+    What a handler or a check of the release guards is left out. A package with the module name of another project,
+    such as whisper, lacks the names of the other one.
     """
     used = _used(context)
     if context.index_facts is None or not used:
@@ -57,6 +59,7 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         if not state.packages:
             continue
         by_tables = absent_by_tables(state.packages, used)
+        yield from uses_of_namesakes(context, state, used)
         absent = context.index_facts.absent_imports(installed_set(context, state, ()), used)
         for each, *others in _by_release((*absent, *by_tables)):
             package = state.packages[each.release.name]

@@ -26,6 +26,9 @@ DRAW = "from PIL import Image, ImageDraw\ndraw = ImageDraw.Draw(Image.new('L', (
 CASES = {
     "an alias": ("import chain as c\nc.old()", "2 uses chain.old, which chain 1.0"),
     "the module": ("import chain\nx = chain.parts.old_part(1)", "2 uses chain.parts.old_part"),
+    "the result of a call": ("import chain\nchain.old().values.mean()", "2 uses chain.old, which chain 1.0"),
+    "an argument of a method": ("import chain\nx = chain.new(chain.old).shape", "2 uses chain.old, which chain 1.0"),
+    "a part of the result": ("import chain\nchain.new().old.run()", ""),
     "a submodule": ("from chain import parts\nparts.old_part(1)", "2 uses chain.parts.old_part"),
     "the program alone": ("import chain\nif __name__ == '__main__':\n    chain.old()", "3 uses chain.old"),
     "in a function that runs": ("import chain\ndef main():\n    chain.old()\nmain()", "3 uses chain.old"),
