@@ -16,6 +16,7 @@ from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, t
 from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_installed
+from envdoctor.manifests.checks.run_modules import uninstalled_modules
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
@@ -61,7 +62,7 @@ _GENERIC = re.compile(
     url=IMPORT_SYSTEM, needs=("release",),
 )  # fmt: skip
 def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Problem]:
-    """A program of the checkout imports a module that no package of the environment has.
+    """A program of the checkout, or `python -m`, loads a module that no package of the environment has.
 
     The programs are those that the commands start; for a manifest those of the README and the scripts next to it.
     Imports in functions, under conditions and in a `try` with a handler are left out. Unknown, once for the file, if
@@ -71,14 +72,18 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     state = context.environments[-1].state if context.environments else None
     if index is None or checkout is None or state is None or not state.packages:
         return
+    given = named_packages(context, state)
+    sources = unread_sources(context, state)
+    is_read = state.resolution == "solved" and not any(each.is_open for each in sources)
+    if is_read and len(context.environments) == 1:
+        yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
     reached: dict[str, ReachedImport] = {}
     for each in checkout.reached(context.guide.launches):
         module, name = each.statement.module, each.statement.name
         reached.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
-    missing = dict(_missing_of(context, reached, named_packages(context, state)))
+    missing = dict(_missing_of(context, reached, given))
     if not missing:
         return
-    sources = unread_sources(context, state)
     if "torch" in missing:
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
     brought = frozenset[str]().union(*(each.packages for each in sources))
