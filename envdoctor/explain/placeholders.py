@@ -147,6 +147,7 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
     """
     found = dict(groups)
     if name := groups.get("library"):
+        name = groups.get("folder", name) if name.startswith("_") else name  # _C, _ext: the file of a package
         distribution = distribution_of(name)
         found |= {"library": distribution or name, "distribution": distribution}
         installed = values.get(distribution.replace("-", "_"))

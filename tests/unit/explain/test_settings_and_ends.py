@@ -53,3 +53,28 @@ def test_messages_have_their_cause(text: str, cause: str) -> None:
 )
 def test_healthy_lines_have_none(text: str) -> None:
     assert first_cause(text) is None
+
+
+UNDEFINED = ": undefined symbol: _ZNK2at6Tensor5dtypeEv"
+C1083 = "main.c(12): fatal error C1083: “Python.h”: No such file or directory"
+
+
+@each_case(
+    ("path", "name"),
+    [
+        ("/venv/lib/python3.11/site-packages/torch_scatter/_version_cuda.so", "torch_scatter was"),
+        ("/opt/conda/lib/python3.8/site-packages/mmcv/_ext.cpython-38-x86_64-linux-gnu.so", "mmcv was"),
+        ("/usr/lib/python3/dist-packages/pytorch3d/_C.cpython-39-x86_64-linux-gnu.so", "pytorch3d was"),
+        ("/build/_C.so", "_C was"),
+        ("/venv/lib/python3.11/site-packages/spconv_core.so", "spconv_core was"),
+    ],
+)
+def test_a_compiled_file_is_named_by_its_package(path: str, name: str) -> None:
+    (found,) = explain(io.BytesIO(f"ImportError: {path}{UNDEFINED}".encode())).causes
+    assert found.fix.startswith(name)
+
+
+def test_an_embedded_python_gets_headers_of_its_release() -> None:
+    found = explain(io.BytesIO(f"D:\\sd\\python_embeded>python.exe test.py\n{C1083}\n".encode())).causes[0]
+    assert (found.cause, "python_embeded" in found.fix) == ("python-headers-missing", True)
+    assert "apt" in explain(io.BytesIO(f"/tmp/{C1083}\n".encode())).causes[0].fix
