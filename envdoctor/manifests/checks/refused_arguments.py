@@ -79,7 +79,7 @@ def _invalid(install: InstallStep) -> Iterator[InstallRequirement]:
 
     action = install.action
     named = [each for each in action.unknown if each.name and not each.has_valid_specifier]
-    yield from (each for each in action.requirements if not each.url and is_file_name(each.name))
+    yield from (each for each in action.requirements if _is_list(each))
     yield from action.invalid if action.tool == "conda" else ()
     for each in (*action.invalid, *named) if action.tool != "conda" else ():
         text = each.text.strip().strip("'\"")
@@ -89,6 +89,12 @@ def _invalid(install: InstallStep) -> Iterator[InstallRequirement]:
             Requirement(text)
         except InvalidRequirement:
             yield each._replace(text=text)
+
+
+def _is_list(each: InstallRequirement) -> bool:
+    """Whether a requirement is a list of requirements, without the option that reads it."""
+    path = re.match(r"[^:?#]*\.txt$", each.url)
+    return bool(path) if each.url else is_file_name(each.name)
 
 
 def _correction(text: str) -> str:

@@ -32,7 +32,8 @@ _MAX_SHOWN = 100  # characters of a line
 _TAKES_NO_COMMAND = frozenset({"apt-get", "apt", "pip", "pip3", "git", "mkdir", "rm", "wget", "curl"})
 _BACKGROUND = re.compile(
     r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
-    r"|(?:uv )?pip3? install|python3? -m pip install|apt(?:-get)? (?:install|update))\b[^&|;#'\"`()]*?)"
+    r"|(?:uv )?pip3? install|python3? -m pip install|apt(?:-get)? (?:install|update)|cmake|\./configure|unzip|tar)\b"
+    r"[^&|;#'\"`()]*?)"
     r"\s&\s+(?=[\w./~$])"
 )
 

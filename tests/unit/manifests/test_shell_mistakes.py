@@ -51,6 +51,22 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a list of commands": (("pip install a &&", "  b==1"), "RUN177", []),
     "one ampersand after cd": (("cd ckpts & wget https://example.org/a",), "RUN082", [3]),
     "one ampersand after an installation": (("pip install a & pip install b",), "RUN082", [3]),
+    "one ampersand after a build step": (
+        ("cmake .. & make", "./configure --a & make -j8", "tar xf a.tar & cd a", "unzip a.zip & ls"),
+        "RUN082", [3, 4, 5, 6],
+    ),
+    "a build in the background": (
+        ("make -j8 &", "cmake .. &", "tar xf a.tar && cd a", "cmake --build . 2>&1"), "RUN082", [],
+    ),
+    "a requirements file in a folder without -r": (
+        ("pip install requirements/dev.txt", "pip3 install ./requirements.txt", "uv pip install a/b.txt"),
+        "RUN166", [3, 4, 5],
+    ),
+    "folders and files of requirements": (
+        ("pip install -r requirements/dev.txt", "pip install ./a.txt.zip", "pip install sub/folder",
+         "pip install -e a/txt"),
+        "RUN166", [],
+    ),
     "two ampersands": (("cd ckpts && wget https://example.org/a",), "RUN082", []),
     "a server in the background": (("python serve.py & python run.py",), "RUN082", []),
     "a redirection": (("pip install a > log 2>&1",), "RUN082", []),
