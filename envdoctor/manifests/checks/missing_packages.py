@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import PackageUse, guide_tables
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, LoadModules, SelectEnvironment, UseImage
@@ -65,7 +66,7 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
 
     A package that only the text promises is a note.
     """
-    if not is_complete(context):
+    if not is_complete(context) or _has_unread_dependencies(context):
         return
     installed = _installed_names(context)
     reported: set[str] = set()
@@ -119,6 +120,13 @@ def is_complete(context: GuideContext) -> bool:
         return False
     names = {requirement.name for install in installs for requirement in install.action.requirements}
     return bool(names) and not names & _BUNDLES
+
+
+def _has_unread_dependencies(context: GuideContext) -> bool:
+    """Whether a package without a solver's set is not in the tables, which then lack its requirements."""
+    unsolved = (each for each in context.trace.installs if each.resolution.state not in ("solved", "partial"))
+    names = {part.name for each in unsolved if each.action.tool != "conda" for part in each.action.requirements}
+    return any(not published_releases(name) for name in names if name)
 
 
 def _installed_names(context: GuideContext) -> set[str]:
