@@ -14,6 +14,7 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND, Install
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.step_resolution import other_indexes
 from envdoctor.resolution.requirement import is_at_commit
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -30,6 +31,9 @@ _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
 # ensurepip of Python 3.9 and 3.10 installs a pip between 20.2 and 23.0.1 in an environment of venv: the wheels in
 # Lib/ensurepip of CPython at the tags of both lines, 2026-11-26. virtualenv installs a new one.
 _SEEDED_WITH_OLD_PIP = ">=3.9,<3.11"
+
+
+_SYNCS = (("poetry", "install"), ("poetry", "sync"), ("pdm", "install"), ("pdm", "sync"), ("uv", "sync"))
 
 
 class _Gap(NamedTuple):
@@ -108,12 +112,16 @@ def _has_same_releases(finding: Finding, context: GuideContext, other: GuideCont
     return all(context.version(name) == other.version(name) for name in names)
 
 
-def step_of(context: GuideContext, line: int) -> InstallStep | None:
-    """The step that a line belongs to: the one with this requirement, else the last one before it."""
+def step_of(context: GuideContext, line: int, names: Collection[str] = ()) -> InstallStep | None:
+    """The step that a line belongs to: the one with this requirement, else the last one before it.
+
+    Of the steps of a script, which have the line of its command, the one that names one of the packages.
+    """
     steps = context.trace.installs
-    named = (step for step in steps if any(each.line == line for each in step.action.requirements))
+    named = [step for step in steps if any(each.line == line for each in step.action.requirements)]
+    of_package = (step for step in named if any(each.name in names for each in step.action.requirements))
     earlier = [step for step in steps if step.action.line <= line]
-    return next(named, earlier[-1] if earlier else None)
+    return next(of_package, named[0] if named else earlier[-1] if earlier else None)
 
 
 def builds_in_isolation(install: InstallStep) -> bool | None:
@@ -147,7 +155,7 @@ def _has_old_pip(install: InstallStep) -> bool:
 
 
 def _unread_wheels(context: GuideContext, problem: Problem) -> _Gap | None:
-    step = step_of(context, problem.line)
+    step = step_of(context, problem.line, {item.fact for item in problem.evidence})
     pages = [url for url in other_indexes(step.action) if not _WITHOUT_WHEELS.match(url)] if step else []
     return (
         _Gap(f"the wheels of {pages[0]} were not read", f"Check whether {pages[0]} has a wheel.") if pages else None
@@ -163,6 +171,9 @@ def _unknown_release(context: GuideContext, problem: Problem) -> _Gap | None:
                 return _Gap(f"the release of {name} that `{package.reason}` installs is not known", "")
             if not package.pinned and (url := _unread_index(context, package)):
                 return _Gap(f"the index {url} was not read", "")
+            if package.is_dependency and (sync := _unread_sync(context, package)):
+                command = f"`{sync.text[:60]}` of line {sync.line}"
+                return _Gap(f"{command} is not read, and can install another release of {name}", "")
     return None
 
 
@@ -174,6 +185,13 @@ def _unread_index(context: GuideContext, package: ResolvedPackage) -> str:
     step = next((each for each in context.trace.installs if package in each.resolution.packages.values()), None)
     unread = other_indexes(step.action) if step else []
     return next((url for url in unread if step and url == step.action.index_url), "")
+
+
+def _unread_sync(context: GuideContext, package: ResolvedPackage) -> Command | None:
+    """A command before the step of a package that installs the lock of a project, which is not read."""
+    read = {each.action.line for each in context.trace.installs}
+    commands = (each for each in context.guide.commands if each.line < package.line and each.line not in read)
+    return next((each for each in commands if each.words[:2] in _SYNCS), None)
 
 
 def _is_commit(package: ResolvedPackage) -> bool:

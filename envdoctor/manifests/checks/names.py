@@ -202,12 +202,13 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
         if not is_literal and not is_key and not any(_TOKEN.search(word) for word in words):
             continue
         line = line_of(context, command.line, "token" if is_literal else "hf_")
+        login, variable = ("wandb login", "WANDB_API_KEY") if is_key else ("hf auth login", "HF_TOKEN")
         yield Problem(
             "warning",
             "a token is on the command line, where it is visible in the shell history and in process lists",
             (guide_evidence(context, "command", _TOKEN.sub("(token)", command.name), line),),
-            "Log in with `hf auth login`, which prompts for it, or read HF_TOKEN from a file with mode 600.",
-            steps("hf auth login"),
+            f"Log in with `{login}`, which prompts for it, or read {variable} from a file with mode 600.",
+            steps(login),
             line=line,
         )
 

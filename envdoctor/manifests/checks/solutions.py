@@ -128,9 +128,10 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
     machine = context.guide.stated_machine
     is_python_stated = install.before.python_line or context.guide.python or machine.python
     if "Python ABI tag" in conflict and not is_python_stated:
+        assumed = f", and with Python {install.before.python}" if install.before.python else ""
         return Problem(
             "unknown",
-            f"not solved, because the guide names no Python, and with Python {install.before.python}: {conflict}",
+            f"not solved, because the guide names no Python{assumed}: {conflict}",
             (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
             "State the Python that has wheels of these releases with --python.",
             line=line,

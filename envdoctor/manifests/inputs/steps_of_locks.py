@@ -62,6 +62,7 @@ def step_of_lock(words: Sequence[str], line: int, files: Files) -> LockStep | No
             line, f"{' '.join(words)} (sync with {tool.lock})", "uv",
             tuple(each for each in pins if each.specifier),
             extra_indexes=tuple(each for each in indexes if each not in _PYPI),
+            overrides=tuple(each for each in pins if each.name in chosen.overridden),
             no_deps=True, no_build_isolation=True, unknown=tuple(each for each in pins if not each.specifier),
         )  # fmt: skip
         return LockStep(install, tool.lock, f">={chosen.python}" if chosen.python else "")

@@ -297,6 +297,13 @@ def test_a_token_of_a_variable_is_not_on_the_command_line() -> None:
         assert [each.status for each in findings(text, Solver({"3.12": {}}), "RUN062")] == expected
 
 
+def test_a_key_of_wandb_is_entered_with_its_own_command() -> None:
+    text = sh("pip install torch", f"wandb login {'0123456789' * 4}")
+    (found,) = findings(text, Solver({"3.12": {}}), "RUN062")
+    assert found.fix.startswith("Log in with `wandb login`, which prompts for it, or read WANDB_API_KEY")
+    assert [each.commands for each in found.remedies] == [("wandb login",)]
+
+
 def test_a_script_of_the_repository_can_install_packages() -> None:
     launch = "accelerate launch train.py"
     for script, expected in (("./setup.sh /opt", []), ("./train.sh", ["warning"])):
