@@ -32,6 +32,7 @@ _MADE = (
     r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov|nam|assum)\w*\s+(?:\S+\s+){0,6}\S*"
     r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]{0,200}"
 )
+_SAVED = r"\b(?:sav|writ|creat|cop(?:y|i)|past|put)\w*\s[^.;]{0,80}?\b(?:file|as|into|in|to|named|called)\s+\W{0,3}"
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
@@ -78,7 +79,10 @@ def can_come_from_elsewhere(context: GuideContext, checkout: Checkout, path: str
     if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
         return True
     made = re.compile(f"(?:{_MADE}){re.escape(name)}", re.IGNORECASE)
+    saved = re.compile(f"(?:{_SAVED}){re.escape(name)}", re.IGNORECASE)
     for number, line in enumerate(context.guide.lines, 1):
+        if name in line and saved.search(line):  # also in the sentence that starts it
+            return True
         is_shown = name in line and not any(start in uses for start in range(number - 2, number + 1))
         if is_shown and made.search(line):
             return True

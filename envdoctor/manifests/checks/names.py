@@ -168,10 +168,14 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
 
 
 def _status_without_cli(context: GuideContext, hub: str) -> Status:
-    """Of a command without huggingface-cli: what the guide does not show can limit huggingface-hub."""
+    """Of a command without huggingface-cli: what the guide does not show can limit huggingface-hub.
+
+    A script that installs nothing uses an environment that its project can have limited.
+    """
     if is_complete(context):
         return "error" if hub else "warning"
-    return "info" if hub or context.trace.installs else "warning"
+    is_script = not context.guide.name.lower().endswith((".md", ".rst", ".txt"))
+    return "info" if hub or context.trace.installs or is_script else "warning"
 
 
 def _project_is_older(context: GuideContext, day: str) -> bool:

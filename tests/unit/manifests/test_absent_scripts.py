@@ -118,6 +118,9 @@ UNNAMED: dict[str, tuple[tuple[str, ...], bool]] = {  # the lines of a guide, an
     "the path of a file of the directory": (("`python main.py` reads app/settings.yaml",), False),
     "a container": (("```bash", "docker run -it a/b", "python main.py", "```"), False),
     "another project": (("`python test.py`",), False),
+    "a snippet that a reader saves": (("Save it into a file named `main.py` and run `python main.py`.",), False),
+    "a snippet that a reader copies": (("Copy this to main.py, then run `python main.py`.",), False),
+    "an output": (("It saves files.", "", "`python main.py`"), True),
 }
 
 

@@ -77,3 +77,11 @@ def test_a_package_that_is_not_in_the_tables_can_require_another(
     text = f"# Own\n```bash\npip install {packages}\naccelerate config\n```\n"
     found = audit_text(text, str(tmp_path / "README.md"), None, None).result.findings
     assert [each.status for each in found if each.id == "RUN066"] == status
+
+
+@each_case("name, status", [("evaluate.slurm", "info"), ("upload.sh", "info"), ("README.md", "warning")])
+def test_a_script_uses_an_environment_that_can_limit_huggingface_hub(name: str, status: str, tmp_path: Path) -> None:
+    command = "huggingface-cli upload org/model results"
+    text = f"# Own\n```bash\n{command}\n```\n" if name == "README.md" else f"#!/bin/bash\n{command}\n"
+    found = audit_text(text, str(tmp_path / name), None, None).result.findings
+    assert [each.status for each in found if each.id == "RUN061"] == [status]
