@@ -25,6 +25,7 @@ _FILE_OPTIONS = ("-f", "--file", "--filename")
 _BUILD = frozenset({"build", "buildx", "bake"})
 _OF_KUBECTL = frozenset({"apply", "create", "delete", "replace"})
 _OF_PYTEST = frozenset({"-k", "-m", "-c", "-p", "-o", "-W", "--rootdir", "--cov", "--ignore", "--basetemp", "-n"})
+_EXAMPLE = re.compile(r"(?:^|/)test_(?:file|module|name|example|something|foo|bar|x+|specific\w*|feature)(?:\.py)?$")
 _SOURCED = re.compile(r"(?:[\w.-]+/)*[\w-][\w.-]*\.(?:sh|bash)")
 _NUMBERS = re.compile(r"[\d.]+")
 _LIKENESS = 0.75
@@ -52,8 +53,12 @@ def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context, checkout):
         return
+    seen: set[str] = set()
     for each in _named_files(context):
         path = posixpath.normpath(each.path)
+        if path in seen or _EXAMPLE.search(path):
+            continue
+        seen.add(path)
         is_there = any(other == path or other.endswith(f"/{path}") for other in checkout.paths)
         if is_there or path.startswith(("..", "/", "~")) or is_ignored(checkout, path) or path == ".":
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from envdoctor.rules.registry import Problem, rule
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
 _ENTERS = frozenset({"cd", "pushd"})
 _FILE_OPTIONS = frozenset({"-r", "--requirement", "-f", "--file"})
-_OF_THIS_PROJECT = frozenset({".", "./"})
+_DIRECTORY = re.compile(r"(?!\.)[\w.-]+/?")  # below the current one
 _SHELLS = frozenset({"bash", "sh", "python", "python3"})
 
 
@@ -62,7 +63,8 @@ def _cloned(command: Command, names: frozenset[str]) -> str:
     index = next((index for index, word in enumerate(words[2:], 2) if "/" in word or ":" in word), 0)
     name = repository_name(words[index]) if index else ""
     directory = words[index + 1] if len(words) > index + 1 else name
-    return directory if name and name_key(name) in names and directory not in _OF_THIS_PROJECT else ""
+    is_own = bool(name) and name_key(name) in names and "huggingface.co/" not in words[index]  # a model has its name
+    return directory if is_own and _DIRECTORY.fullmatch(directory) else ""
 
 
 def _first_use(commands: Sequence[Command], directory: str, checkout: Checkout) -> tuple[Command, str] | None:

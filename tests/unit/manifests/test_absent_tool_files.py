@@ -41,6 +41,7 @@ SOUND: dict[str, tuple[str, ...]] = {
     "files of a reader": ("source venv/bin/activate", "source ~/.bashrc", "source .env", "source $HOME/env.sh"),
     "a file that a step makes": ("cp deploy/service.yaml deploy/mine.yaml", "kubectl apply -f deploy/mine.yaml"),
     "a placeholder": ("kubectl apply -f deploy/your_config.yaml", "pytest tests/path/to/test_x.py"),
+    "an example of a test": ("pytest tests/unit/test_file.py", "pytest tests/unit/test_module.py::test_function"),
     "another project": ("git clone https://github.com/o/other", "cd other", "make server", "source scripts/x.sh"),
     "a container": ("docker run a/b:1 -f docker/x", "docker exec a tail -f deploy/log.txt"),
     "targets": ("make", "make install", "make -j8 all", "make CC=gcc server", "sudo make lint-all test"),

@@ -24,6 +24,8 @@ SOUND: dict[str, tuple[str, ...]] = {
     "a folder of the clone": (CLONE, "cd Project/parts/app", "python train.py"),
     "another project": ("git clone https://github.com/org/other", "pip install -r requirements.txt"),
     "another file": (CLONE, "pip install -r other.txt", "cd ..", "rm -f requirements.txt"),
+    "a model": ("git clone https://huggingface.co/org/Project", "pip install -r requirements.txt"),
+    "a directory of a reader": (f"{CLONE} /path/to/project", "python train.py"),
     "a variable": (CLONE, "cd $DIR", "pip install -r requirements.txt"),
 }
 
