@@ -36,6 +36,7 @@ def first_cause(text: str) -> str | None:
         ("api.py:719] Received 15 death signal, shutting down workers", "ended-from-outside"),
         ("WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal", "ended-from-outside"),
         ("server.api:Received 2 death signal, shutting down workers", "ended-from-outside"),
+        ("OSError: We could not connect to https://huggingface.co to load this file", "hub-offline"),
     ],
 )
 def test_messages_have_their_cause(text: str, cause: str) -> None:

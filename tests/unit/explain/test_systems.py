@@ -110,6 +110,8 @@ def test_no_remedy_or_check_starts_a_program_that_the_system_lacks(system: Syste
 
 def test_explanations_have_the_commands_of_their_system() -> None:
     assert commands(first(NUMPY))[-1] == 'uv pip install "numpy>=1.26,<2"'
+    (compiler,) = commands(first("error: Microsoft Visual C++ 14.0 or greater is required."))
+    assert compiler == "where.exe cl"  # in PowerShell `where` is another command
     assert "wmic" not in "".join(commands(first(PAGE_FILE)))  # Windows 11 no longer has it
     assert not any("nvidia-smi" in line for line in [*commands(first(MPS)), first(MPS).check])
     windows = first("LoadLibrary failed with error 126 onnxruntime_providers_cuda.dll onnxruntime")
