@@ -90,6 +90,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     causes = explain(io.BytesIO(text.encode())).causes if report.errors.strip() else ()
     # A description in words counts only if nothing else is found: `_similar_errors` reports it.
     described = _described_causes(report) if any(cause.similar for cause in causes) else set()
+    similar = _similar_causes(report) if any(cause.similar for cause in causes) else set()
     from_lines = [
         Finding(
             f"{TEXT_PREFIX}{cause.cause}",
@@ -105,7 +106,7 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.cause not in described
         and cause.lines[0] not in context
         and cause.score >= WARNING_SCORE
-        and not (cause.similar and not SIGN_OF_FAILURE.search(report.errors))
+        and not (cause.similar and cause.cause not in similar)
         and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
@@ -157,6 +158,13 @@ def _described_causes(report: Report) -> set[str]:
     from envdoctor.explain.described import described_symptom
 
     return {symptom.cause for symptom in described_symptom(report.errors)}
+
+
+def _similar_causes(report: Report) -> set[str]:
+    """The causes to which the error lines are similar, without the words of the facts next to them."""
+    from envdoctor.explain.similar import similar_symptoms
+
+    return {symptom.cause for symptom in similar_symptoms(report.errors)}
 
 
 def _of_nodes(report: Report, named: set[str]) -> list[Finding]:
