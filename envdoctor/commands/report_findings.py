@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from envdoctor.commands.report_driver import findings_on_default_driver
 from envdoctor.commands.report_evidence import finding_of_text, findings_of_evidence
 from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
 from envdoctor.commands.report_systems import for_system
@@ -116,6 +117,8 @@ def diagnose_report(report: Report) -> list[Finding]:
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
     if not _blamed(from_lines, findings):
         from_lines += findings_of_evidence(report)
+    if _blamed(from_lines, findings) <= {GUESS} and (driver := list(findings_on_default_driver(report))):
+        from_lines = [*(each for each in from_lines if (each.cause, each.status) != GUESS), *driver]
     if _blamed(from_lines, findings) <= {GUESS}:
         improbable = {cause.cause for cause in causes if cause.score < WARNING_SCORE and not cause.similar}
         from_lines += _similar_errors(report, {each.cause for each in (*from_lines, *findings)} | improbable)

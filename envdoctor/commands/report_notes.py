@@ -31,7 +31,7 @@ SIGN_OF_FAILURE = lazy_pattern(
     r"|(?i:(?<!pip )(?<!pip3 )\bfreezes?\b)"
     r"|(?i:\bstuck\b|\bdies\b|\berrors? out\b|\b(?:refuse[sd] to|wo ?n[o']t|does ?n[o']t|do ?n[o']t)"
     r" (?:start|load|run|connect|import|install|build|compile|initiali[sz]e|launch)\b)"
-    r"|报错|失败|无法(?:启动|加载|导入|安装)|エラー|失敗|動かない"
+    r"|报错|失败|不支持|不在支持列表|用不了|无法(?:启动|加载|导入|安装)|エラー|失敗|動かない"
 )
 # A text that shows the error itself; its frames and messages name the packages that take part in it.
 SHOWN_ERROR = lazy_pattern(

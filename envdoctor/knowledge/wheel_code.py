@@ -39,6 +39,21 @@ class MinimumCapability(TableRow, frozen=True, kw_only=True):
         return major_minor(self.least)
 
 
+class NewestCapability(TableRow, frozen=True, kw_only=True):
+    """The newest compute capability for which any build of some releases has code."""
+
+    package: str
+    versions: str  # specifier
+    newest: str  # "9.0"
+    first: str  # release with code for later ones
+    build: str  # which of its builds
+
+    @property
+    def capability(self) -> Capability:
+        """The capability as a pair."""
+        return major_minor(self.newest)
+
+
 class WheelAbi(TableRow, frozen=True, kw_only=True):
     """The C++ ABI of the symbols of torch that the modules of some releases require, in wheels for x86_64."""
 
@@ -102,3 +117,8 @@ def wheel_abis() -> tuple[WheelAbi, ...]:
 def minimum_capabilities() -> tuple[MinimumCapability, ...]:
     """The documented minimums."""
     return load_table("wheel_code.toml", tuple[MinimumCapability, ...], "minimum")
+
+
+def newest_capabilities() -> tuple[NewestCapability, ...]:
+    """The releases of which no build has code for later GPUs."""
+    return load_table("wheel_code.toml", tuple[NewestCapability, ...], "newest")

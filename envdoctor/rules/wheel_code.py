@@ -12,6 +12,7 @@ from envdoctor.knowledge.versions import is_local_build, local_part, public_part
 from envdoctor.knowledge.wheel_code import (
     LINUX,
     WheelCode,
+    newest_capabilities,
     packages_with_code,
     releases_with_code,
     wheel_abis,
@@ -68,6 +69,7 @@ def wheel_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
         without = [gpu for gpu in gpus if row and (found := capability_of(gpu)) and not row.runs_on(found)]
         if row and without:
             yield _problem(machine, stack, row, without)
+    yield from _releases_before_the_gpu(machine, stack)
 
 
 @rule("EXT008", kind="environment", severity="warning", cause="torch-abi-mismatch")
@@ -105,6 +107,29 @@ def wheel_is_for_another_cxx_abi(machine: Machine, stack: Stack) -> Iterator[Pro
             f"Use {new if row.cxx11 else old} with it, or remove it.",
             steps(shell_command("uv pip uninstall {}", row.package)),
         )
+
+
+def _releases_before_the_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Releases of which no build, of whatever index, has code for a later GPU."""
+    for row in newest_capabilities():
+        version = versions_of(stack).get(row.package, "")
+        newer = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) > row.capability]
+        if newer and version and satisfies(public_part(version), row.versions):
+            yield Problem(
+                "warning",
+                f"no build of {row.package} {version} has code for {gpu_label(newer[0])}; {row.first} is the "
+                f"first, in {row.build}",
+                (
+                    *version_evidence(stack, row.package),
+                    Evidence(f"GPU {newer[0].index}", gpu_label(newer[0]), machine.gpus.source),
+                    Evidence(f"{row.package} {row.versions}", f"up to {row.newest}", f"{row.source}, {row.date}"),
+                ),
+                f"Install {row.package} {row.first} or newer, of {row.build}.",
+                steps(
+                    shell_command("uv pip show {}", row.package),
+                    "nvidia-smi --query-gpu=name,compute_cap --format=csv",
+                ),
+            )
 
 
 def _platform(machine: Machine) -> str:
