@@ -105,7 +105,7 @@ def _entry(text: str) -> tuple[str, str]:
 
 def _normalize_key(key: str) -> str:
     """The key for lookup: lower case, without emoji, with spaces for underscores."""
-    words = re.sub(r"[^\w()./ -]", "", key.lower()).replace("_", " ").strip()
+    words = re.sub(r"[^\w()./ -]", "", key.lower()).replace("_", " ").strip().removesuffix(" used")
     return re.sub(r"\s*(?:\u7248\u672c|\u578b\u53f7)$", " version", words).strip()  # Chinese: version, model
 
 

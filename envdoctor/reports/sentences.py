@@ -76,6 +76,7 @@ GPU = re.compile(
 # A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
 BARE_GPU = re.compile(
     r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
+      | \bgpu\ ?[:=]
       | \u663e\u5361\u662f?\s+ | [单双两四八]卡\s* | [一两二四八]张\s*
       | (?<![\w.-])(?=\d{4}\ ?(?:(?:ti|super)\b|[x\u00d7*]\ ?\d\b))
       |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))

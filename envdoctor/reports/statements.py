@@ -54,6 +54,8 @@ STATEMENTS = tuple(
         rf"{NAME}[ =-]{{1,2}}{VERSION}(?=[^.;]{{0,60}}{NOT_CHANGED})",
         # `after I installed vllm=0.7.2`
         rf"(?<!not )installed\s{OWNER}{NAME}\s?==?\s?{VERSION}",
+        # `the configuration explicitly specifies torch==2.5.1`
+        rf"(?:specif(?:y|ies)|pins?|hard-?codes?)\s[`'\"]{{0,3}}{NAME}==\s?{VERSION}",
         # `using trl at version 0.19.1`, `deepspeed's version is 0.15.4`
         rf"{NAME}(?:'s)?\s(?:at\s)?version\s(?:is\s|=\s)?{VERSION}",
         # `I installed torch 2.3.0+cu121 and the other requirements`, `We have just installed vllm 0.9.1`

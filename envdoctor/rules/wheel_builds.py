@@ -18,6 +18,7 @@ from envdoctor.rules.torch_install import rebuild
 TORCH_OF_BUILD = re.compile(r"torch-?(?P<dotted>\d\.\d{1,2})|(?:torch(?P<patch>\d{3,4})|pt(?P<minor>\d{2,3}))(?!\d)")
 CUDA_OF_BUILD = re.compile(r"cu(\d{2})")
 ABI_OF_BUILD = re.compile(r"cxx11abi(true|false)")
+NOT_COMPILED_FOR_TORCH = frozenset({"torch", "torch-geometric"})  # the latter is pure Python, in such an index
 # FlashInfer's wheels for torch 2.4 run with 2.5, which SGLang 0.4.0 to 0.4.2 require next to them:
 # github.com/flashinfer-ai/flashinfer/issues/689 (2026-11-26). Those for 2.5 do not run with 2.6: issues/771.
 COMPATIBLE = {("flashinfer", "2.4", "2.5"), ("flashinfer-python", "2.4", "2.5")}
@@ -47,7 +48,7 @@ def wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Probl
         label = next((text for text in labels if TORCH_OF_BUILD.search(text)), "")
         difference = _difference(label, torch, torch_cuda(stack), _abi(stack))
         compatible = (name, _torch_of(label), minor_of(torch)) in COMPATIBLE
-        if not difference or compatible or name == "torch":
+        if not difference or compatible or name in NOT_COMPILED_FOR_TORCH:
             continue
         release = public_part(package.version)
         again = rebuild(name, release) if release else ""

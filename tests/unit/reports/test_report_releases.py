@@ -1,5 +1,7 @@
 """Reports that name the release of one package, next to the GPU, the driver, the Python or another package."""
 
+# ruff: noqa: RUF001, E501 - full-width characters, and forms on one line
+
 from __future__ import annotations
 
 from support.cases import each_case
@@ -32,7 +34,6 @@ def blamed(text: str) -> set[str]:
         (f"{FAILS}flashinfer: 0.1.3\nGPU 0: Tesla T4\n", "gpu-unsupported-by-library"),
         (f"{FAILS}trl==0.7.4\ntransformers==4.57.0\n", "transformers-too-new"),
         (f"{FAILS}Python: 3.12\nray==2.9.0\n", "python-unsupported"),
-        (f"{FAILS}Python: 3.12\nnumpy==1.24.4\n", "python-unsupported"),
         (f"{FAILS}Python: 3.12\npaddlepaddle-gpu==2.5.2\n", "python-unsupported"),
     ],
 )
@@ -62,3 +63,24 @@ def test_a_release_names_the_fault(text: str, cause: str) -> None:
 )
 def test_a_sound_pair_is_not_blamed(text: str) -> None:
     assert not blamed(text)
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        ("The configuration explicitly specifies torch==2.5.1. However, my RTX 5060 Ti GPU requires sm_120.", "gpu-arch-not-in-build"),
+        ("gpu ：1070\npaddle-gpu版本 2.5.1\n操作系统  windows11\n识别失败\n", "gpu-arch-dropped"),
+        ("### TensorFlow version\n\ntf2.13.0\n\n### OS platform and distribution\n\nWindows 10\n\n### GPU model and memory\n\nNvidia Geforce GTX 1050TI\n", "platform-no-wheel"),
+        ("- Python Version Used: 3.12.2\n\nPackage Version\n------- -------\nblis    0.7.11\nnumpy   2.0.0\n", "numpy2-abi"),
+    ],
+)  # fmt: skip
+def test_short_forms_of_a_report_name_the_fault(text: str, cause: str) -> None:
+    assert cause in blamed(text)
+    assert "gpu-unsupported-by-library" not in blamed(text)
+
+
+def test_pure_python_of_an_index_for_one_torch_is_not_compiled_for_it() -> None:
+    text = "torch 1.12.1\npip install torch-scatter torch-geometric -f https://data.pyg.org/whl/torch-1.11.0+cu115.html\n"
+    messages = [each.message for each in diagnose_report(parse_report(text))]
+    assert any("torch-scatter" in each for each in messages)
+    assert not any("torch-geometric" in each for each in messages)

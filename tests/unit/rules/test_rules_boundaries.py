@@ -377,6 +377,8 @@ def package_pairs() -> Iterator[Case]:
         ("TRL005", "info", "trl 0.22.2, peft 0.17.1, bitsandbytes 0.48.1", "trl 0.23.0"),
         ("TRL006", "info", "peft 0.16.0, transformers 4.55.0, kernels 0.9.0", "peft 0.17.0"),
         ("HF023", "error", "accelerate 1.0.0, transformers 4.37.2", "accelerate 0.34.2"),
+        ("PKG071", "error", "dgl 2.1.0, torch 2.2.2", "torch 2.2.1"),
+        ("HF032", "error", "trl 0.7.11, transformers 4.39.0", "transformers 4.38.2"),
         ("HF024", "error", "gradio 4.44.1, huggingface-hub 1.0.0", "huggingface-hub 0.36.2"),
         ("HF025", "error", "datasets 2.14.4, fsspec 2023.10.0", "fsspec 2023.9.2"),
         ("HF025", "error", "datasets 2.5.2, fsspec 2023.10.0", "datasets 2.4.0"),
