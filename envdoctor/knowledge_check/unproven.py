@@ -272,6 +272,9 @@ UNPROVEN = {
     "wheel_code minimum": Unproven(
         _PROJECTS, "The library's kernels run on a GPU with a lower compute capability."
     ),
+    "wheel_code newest": Unproven(
+        _PROJECTS, "A build of one of these releases, of any index, runs on a GPU with a higher compute capability."
+    ),
     "trial_needs build": Unproven(
         _PROJECTS, "An isolated build that prints the message works with the packages in its environment missing."
     ),
