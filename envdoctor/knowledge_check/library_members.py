@@ -59,6 +59,7 @@ ALSO_PUBLIC = {
 COMPARED = ("GRPOConfig.loss_type",)
 QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
 WITHOUT_PRIVATE_NAMES = ("vllm", "torch", "ray", "deepspeed")  # thousands, which only the package itself imports
+ALL = re.compile(r"^__all__ = \[([^\]]*)\]", re.MULTILINE)
 # Definitions of model files: parsing thousands of them takes minutes. All TensorFlow and Flax classes were removed.
 DEFINITION = re.compile(r"^(?:class|(?:async )?def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
 
@@ -106,6 +107,8 @@ class _Reader:
             self.exported |= set(re.findall(r"\w+", text))
         if path.startswith(WITHOUT_MEMBERS_OF.get(self.package, WITHOUT_MEMBERS)) and path != "__init__.py":
             self.model_names |= set(DEFINITION.findall(text))
+            # transformers 5 exports aliases and mappings: `BartTokenizer = RobertaTokenizer`.
+            self.model_names |= {name for exported in ALL.findall(text) for name in QUOTED.findall(exported)}
             return
         tree = parse_source(text)
         if tree is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.fast_names import is_still_found
 from envdoctor.knowledge.names import (
     Span,
     compared_wheels,
@@ -111,6 +112,8 @@ def imported_name_is_not_in_this_release(context: GuideContext) -> Iterator[Prob
         if not version or span.can_be_in(version):
             continue
         gone = bool(span.next) and satisfies(version, f">={span.next}")
+        if gone and is_still_found(package, name, span.next):
+            continue
         in_range = f"<={span.last}" if gone else f">={span.first}"
         state = f"is gone from {span.next}" if gone else f"exists from {span.first}"
         unpinned = next(

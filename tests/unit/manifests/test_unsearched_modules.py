@@ -25,6 +25,10 @@ UNSEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {  # files,
     "below its own package": (
         {"voice/export.py": "import voice.models\n"}, ("python voice/export.py",), "export PYTHONPATH=.",
     ),
+    "a file of weights": (
+        {"tools/train.py": PROGRAM, "README.md": "Load best_model.pth.\n"},
+        ("python tools/train.py --model best_model.pth",), "export PYTHONPATH=.",
+    ),
     "after cd": ({"tools/train.py": PROGRAM}, ("cd tools", "python train.py"), "export PYTHONPATH=.."),
     "a module that it loads": (
         {"tools/train.py": "import helpers\n", "tools/helpers.py": PROGRAM}, ("python tools/train.py",),
@@ -65,6 +69,9 @@ SEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "PYTHONPATH of the command": ({"tools/train.py": PROGRAM}, ("PYTHONPATH=. python tools/train.py",)),
     "PYTHONPATH of a script": (
         {"tools/train.py": PROGRAM, "run.sh": "export PYTHONPATH=$PWD\n"}, ("python tools/train.py",),
+    ),
+    "a path file": (
+        {"tools/train.py": PROGRAM, "INSTALL.md": "echo $PWD > $SITE/own.pth\n"}, ("python tools/train.py",),
     ),
     "sys.path": ({"tools/train.py": f"import sys\nsys.path.append('.')\n{PROGRAM}"}, ("python tools/train.py",)),
     "sys.path of a module that it loads": (
