@@ -309,7 +309,7 @@ def incompatible_release(
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
     status: Status = "error" if is_error else "warning"
-    if doubt := _doubt(environment, package):
+    if doubt := _doubt(environment, package, messages):
         status = "info"
         resolved += doubt
     return Problem(
@@ -328,11 +328,14 @@ def incompatible_release(
     )
 
 
-def _doubt(environment: CorrectedEnvironment, package: ResolvedPackage) -> str:
-    """The condition on which a release is installed, if no solver selected it."""
-    if environment.state.resolution == "unresolved":
-        return " if nothing else limits it (not resolved)"
-    return " if conda selects it" if package.origin == "conda" and not package.specifier else ""
+def _doubt(environment: CorrectedEnvironment, package: ResolvedPackage, messages: str) -> str:
+    """The condition on which a release is installed, or the one that it does not fit, if no solver selected it."""
+    if environment.state.resolution == "unresolved" or (package.origin == "conda" and not package.specifier):
+        is_solved = environment.state.resolution != "unresolved"
+        return " if conda selects it" if is_solved else " if nothing else limits it (not resolved)"
+    of_conda = (each for each in environment.state.packages.values() if each.origin == "conda")
+    guessed = (f"{each.name} {each.version}" for each in of_conda if not re.search("<|==|~=", each.specifier))
+    return next((f" if conda selects {each}" for each in guessed if each in messages), "")
 
 
 def _wheel_of(environment: CorrectedEnvironment, violations: list[Violation]) -> ResolvedPackage | None:

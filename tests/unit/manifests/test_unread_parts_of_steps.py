@@ -85,3 +85,12 @@ def test_a_script_uses_an_environment_that_can_limit_huggingface_hub(name: str, 
     text = f"# Own\n```bash\n{command}\n```\n" if name == "README.md" else f"#!/bin/bash\n{command}\n"
     found = audit_text(text, str(tmp_path / name), None, None).result.findings
     assert [each.status for each in found if each.id == "RUN061"] == [status]
+
+
+@each_case("torch, status", [("pytorch >= 1.13", "info"), ("pytorch", "info"), ("pytorch=2.0.1", "error")])
+def test_a_release_of_conda_that_nothing_limits_is_not_certain(torch: str, status: str, tmp_path: Path) -> None:
+    lines = [torch, "pytorch-cuda=11.7", "python=3.10", "pip:\n    - diffusers"]
+    text = "channels: [pytorch, nvidia]\ndependencies:\n" + "".join(f"  - {each}\n" for each in lines)
+    solver = FixedSolver(FixedIndex(), {"diffusers": "0.36.0"})
+    found = audit_text(text, str(tmp_path / "environment.yml"), None, solver).result.findings
+    assert [each.status for each in found if each.id == "RUN003"] == [status]
