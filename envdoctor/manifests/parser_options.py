@@ -82,7 +82,7 @@ HELP = Option(("-h", "--help"), "", takes_value=False)
 class Refusal(NamedTuple):
     """Why a parser stops at a command line."""
 
-    kind: str  # unknown, ambiguous, choice, type, required, positional, surplus
+    kind: str  # unknown, ambiguous, choice, type, value, required, positional, surplus
     option: str
     value: str = ""
     candidates: tuple[str, ...] = ()
@@ -114,6 +114,9 @@ def refusals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
             if option.nargs in _REST:
                 words = words[: index + 1]
                 break
+            following = next(iter(words[index + 1 :]), "")
+            if option.takes_value and option.nargs in _LEAST and "=" not in word and following in parser.options:
+                found.append(Refusal("value", name, following, place=option.place))
             found += _refused_values(option, word, words[index + 1 :])
     # A file alone can contain the arguments.
     is_complete = is_complete and (len(words) != 1 or words[0].startswith("-") or bool(parser.positionals))

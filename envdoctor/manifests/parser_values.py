@@ -169,7 +169,7 @@ def option_of(arguments: Arguments, place: str, *, certain: bool) -> Option | No
         tuple(names),
         place,
         takes_value,
-        _nargs(arguments),
+        _nargs(arguments) or ("?" if is_custom or arguments.is_open else ""),  # its own class can take none
         tuple(map(str, choices)) if is_judged else (),
         certain and arguments.value("required") is True,
         "" if is_custom or not takes_value or arguments.is_open else number,

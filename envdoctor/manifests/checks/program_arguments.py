@@ -77,6 +77,8 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
             key = (program.path, refusal.option, refusal.value)
             if key in found or (refusal.kind == "choice" and _stands_for_a_choice(refusal)):
                 continue
+            if refusal.kind == "value" and not _is_followed(context, launch, refusal):
+                continue
             if refusal.kind not in _LACKING:
                 found.add(key)
                 yield _problem(context, launch, refusal, program, parser)
@@ -120,6 +122,14 @@ def _stands_for_a_choice(refusal: Refusal) -> bool:
     is_list = {part.lower() for part in re.split(r"[/|,]", value)} <= choices and value.lower() not in choices
     is_capital = value.isupper() and value.lower() not in choices
     return is_list or is_capital or bool(_PLACEHOLDER.search(value))
+
+
+def _is_followed(context: GuideContext, launch: Launch, refusal: Refusal) -> bool:
+    """Whether another option follows an option in the text: an empty variable between them has a value later."""
+    first = line_of(context, launch.line, refusal.option)
+    text = "\n".join(context.guide.lines[first - 1 : first + 1])
+    option, other = map(re.escape, (refusal.option, refusal.value))
+    return bool(re.search(rf"(?<!\S){option}[ \t]+(?:\\\n\s*)?{other}(?!\S)", text))
 
 
 def _is_written(context: GuideContext, launch: Launch, option: str) -> bool:
@@ -215,6 +225,8 @@ def _texts(  # noqa: PLR0911
     if refusal.kind == "type":
         what = {"int": "an integer", "float": "a number"}[refusal.candidates[0]]
         return f"{path} does not accept the value {refusal.value} of {option}, which is {what}", f"Use {what}."
+    if refusal.kind == "value":
+        return f"{option} of {path} needs a value, and {refusal.value} follows", f"Add the value of {option}."
     if refusal.kind == "surplus":
         is_flag = option in parser.options and not parser.options[option].takes_value
         after = f" after {option}, which has no value" if is_flag else ""

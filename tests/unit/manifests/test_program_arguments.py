@@ -53,12 +53,16 @@ REFUSED = {
     "--debug True": "has no argument for the word True after --debug, which has no value",
     "--debug --epochs 3 4": "has no argument for the word 4:",
     "--epochs $N --epoks 3": "has no option --epoks",
+    "--epochs --debug": "--epochs of train.py needs a value, and --debug follows",
+    "--lr --lr 0.1": "--lr of train.py needs a value, and --lr follows",
+    "--debug --mode --level 1": "--mode of train.py needs a value, and --level follows",
 }
 ACCEPTED = (
     "--epochs 3", "--epochs=3", "-e3", "--ep 3", "--shift -1 -.5", "--mode test", "--mode $MODE", "--no-cache",
     "--deb", "--mode {train,test}", "--level 1", "$OPTIONS", "--epochs 3 ...", "[--epoks 3]", "--help", "-- --epoks",
     "--epochs 3 | tee --epoks", "--epochs 3 # --epoks 3", '"$@"', "--mode <mode>",
     "--epochs -3", "--epochs EPOCHS", "--lr 1e-4 --debug", "--shift 1 2 3 --debug", "--lr=1", "--debug ...", "a.json",
+    "--lr <rate> --debug", "--epochs=--debug", "--epochs $N --debug", "--cache --debug", "--epochs - --debug",
     "--debug @more.txt", "--mode Mode_Name", "--mode MODE", "--mode train/test", "--mode your_mode",
 )  # fmt: skip
 # Programs whose options are not all known, or that permit unknown ones.
@@ -267,6 +271,11 @@ def test_a_command_that_a_blank_after_a_backslash_ends(checkout: Path) -> None:
 def test_a_program_of_the_same_name_accepts_the_option(checkout: Path) -> None:
     files = {"train.py": PARSER + PARSES, "other/train.py": PARSER.replace("epochs", "epoks") + PARSES}
     assert _audit(checkout, files, "python train.py --epoks 3") == []
+
+
+def test_an_action_of_the_program_can_take_no_value(checkout: Path) -> None:
+    own = "class Own(argparse.Action):\n    pass\nparser.add_argument('--own', action=Own)\n"
+    assert not _audit(checkout, {"train.py": PARSER + own + PARSES}, "python train.py --own --debug")
 
 
 TEXT = """# Train
