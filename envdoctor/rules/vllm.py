@@ -205,6 +205,7 @@ def _too_old(
         "FlashAttention": 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.',
         "LMDeploy": "Use a checkpoint in float16 or AWQ format on this GPU.",
         "tensorrt": "Use a newer GPU, or a release of TensorRT for this one.",
+        "flashinfer": "Install FlashInfer 0.1.6 or newer, or select another attention backend (Triton in SGLang).",
     }
     engine = (
         f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {library} wheel supports it."

@@ -84,3 +84,8 @@ def test_pure_python_of_an_index_for_one_torch_is_not_compiled_for_it() -> None:
     messages = [each.message for each in diagnose_report(parse_report(text))]
     assert any("torch-scatter" in each for each in messages)
     assert not any("torch-geometric" in each for each in messages)
+
+
+def test_the_fix_of_an_older_flashinfer_names_the_release_for_the_gpu() -> None:
+    findings = diagnose_report(parse_report(f"{FAILS}flashinfer: 0.1.3\nGPU 0: Tesla T4\n"))
+    assert any("0.1.6" in each.fix for each in findings)
