@@ -26,7 +26,9 @@ _CATCHING = frozenset({
     "ModuleNotFoundError",
 })  # fmt: skip
 # A condition that can select the call by the release.
-_BY_RELEASE = re.compile(r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_", re.IGNORECASE)
+_BY_RELEASE = re.compile(
+    r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_|major|minor|\bPY[23]\b", re.IGNORECASE
+)
 _BY_TYPE = re.compile(r"\bisinstance\(|(?:not )?is_\w+")
 _LEAVING = ast.Return | ast.Raise | ast.Continue
 
@@ -313,7 +315,7 @@ def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[t
         if isinstance(node, ast.Try) and any(map(_catches, node.handlers)):
             inner = (*node.orelse, *node.finalbody)
         elif isinstance(node, ast.If | ast.IfExp):
-            if _BY_RELEASE.search(text_of(node.test)):
+            if _BY_RELEASE.search(text_of(node.test)) or _has_alternatives(node):
                 if isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVING):
                     blocks.pop()  # the rest of the block runs with other releases
                 continue
@@ -326,6 +328,16 @@ def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[t
             inner_certain = False
         yield node, certain
         blocks.append((iter(inner), inner_certain))
+
+
+def _has_alternatives(node: ast.If | ast.IfExp) -> bool:
+    """Whether both branches of a condition import the same name, each from another module."""
+    return isinstance(node, ast.If) and not _imported(node.body).isdisjoint(_imported(node.orelse))
+
+
+def _imported(body: Iterable[ast.stmt]) -> set[str]:
+    imports = (each for each in body if isinstance(each, ast.Import | ast.ImportFrom))
+    return {alias.asname or alias.name for each in imports for alias in each.names}
 
 
 def _is_guarded(node: ast.AST) -> bool:

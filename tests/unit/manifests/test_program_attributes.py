@@ -40,6 +40,16 @@ CASES = {
     "a handler": ("import chain\ntry:\n    chain.old()\nexcept AttributeError:\n    chain.new()", ""),
     "a check": ("import chain\nif hasattr(chain, 'old'):\n    chain.old()", ""),
     "a version": ("import chain\nif chain.__version__ < '1.0':\n    chain.old()", ""),
+    "parts of a version": (
+        "import torch\nMAJOR = int(torch.__version__[0])\nif MAJOR == 1:\n    from torch._six import inf\n", ""
+    ),
+    "the same name in both branches": (
+        "import own\nif own.old():\n    from torch._six import inf\nelse:\n    from torch import inf", ""
+    ),
+    "another name in the other branch": (
+        "import own\nif own.old():\n    from torch._six import inf\nelse:\n    from torch import nan",
+        "3 imports torch._six",
+    ),
     "a type": ("import chain\nx = 1\nis_new = isinstance(x, int)\ny = x if is_new else chain.old()", ""),
     "a type in place": ("import chain\nx = 1\ny = chain.old() if isinstance(x, int) else x", ""),
     "a value": ("import chain\nx = 1\ny = x if x > 2 else chain.old()", "3 uses chain.old"),
