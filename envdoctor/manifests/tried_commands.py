@@ -6,8 +6,10 @@ leaves a trl that does not support it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install, Remedy, Uninstall, command_of, remedy_of
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import Uninstall as UninstallAction
@@ -26,6 +28,7 @@ from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
 _SECONDS = 40.0  # of all commands of a file
@@ -62,21 +65,29 @@ def with_tried_commands(
         return tuple(findings)
     solver = apart(solver)
     trials = _Trials([build_context(path, machine, today, solver) for path in paths], machine, today, solver)
-    replaced = _replaced_pins(findings, trials)
-    findings = [_with_pins(each, replaced) for each in findings]
+    findings = trials.with_one_release(findings)
     trials.try_together([each for each in findings if each.status in _PROBLEMS])
     return tuple(trials.proven(each) if each.status in _PROBLEMS else each for each in findings)
 
 
-def _replaced_pins(findings: Sequence[Finding], trials: _Trials) -> dict[str, str]:
-    """The pins of the guide that the first commands of findings replace: "pysptk==0.1.18" -> "pysptk==1.0.1"."""
-    replaced: dict[str, str] = {}
-    for finding in findings:
-        steps = finding.remedies[0].steps if finding.status in _PROBLEMS and finding.remedies else ()
-        for text in (text for step in steps if isinstance(step, Install) for text in step.packages):
-            for own in trials.own_pins(_name(text)) - {text}:
-                replaced.setdefault(own, text)
-    return replaced
+def _replaced_pins(remedies: Sequence[Remedy], own: AbstractSet[str]) -> dict[str, str]:
+    """The pins of commands that those of other ones replace: "pysptk==0.1.18" -> "pysptk==1.0.1".
+
+    These are the `own` pins of the guide and, where commands install different releases, all but the oldest one.
+    """
+    texts = dict.fromkeys(text for remedy in remedies for step in _installs_of(remedy) for text in step.packages)
+    parsed = [each for text in texts if (each := parse_install_requirement(text, 0)) and each.pin and not each.extras]
+    chosen: dict[str, list[str]] = {}
+    for each in parsed:
+        if each.name not in TORCH_FAMILY and f"{each.name}=={each.pin}" not in own:
+            chosen.setdefault(each.name, []).append(each.pin)
+    oldest = {name: f"{name}=={min(pins, key=dotted_numbers)}" for name, pins in chosen.items()}
+    pins = {*own, *(f"{name}=={pin}" for name, pins in chosen.items() for pin in pins)} - {*oldest.values()}
+    return {pin: new for pin in pins if (new := oldest.get(pin.partition("==")[0]))}
+
+
+def _installs_of(remedy: Remedy) -> list[Install]:
+    return [step for step in remedy.steps if isinstance(step, Install)]
 
 
 def _with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
@@ -88,11 +99,16 @@ def _with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
         ])
         for remedy in finding.remedies
     ]  # fmt: skip
-    return replace(finding, remedies=tuple(remedies)) if remedies != list(finding.remedies) else finding
+    if remedies == list(finding.remedies):
+        return finding
+    fix = finding.fix
+    for old, new in replaced.items():
+        fix = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w+]|\.\d)", new, fix)
+    return replace(finding, fix=fix, remedies=tuple(remedies))
 
 
 def _installs(remedy: Remedy) -> bool:
-    return any(isinstance(step, Install) for step in remedy.steps)
+    return bool(_installs_of(remedy))
 
 
 class _Path:
@@ -137,11 +153,24 @@ class _Trials:
         self.tried: dict[tuple[int, int, tuple[str, ...]], _Trial | None] = {}
         self.end = time.monotonic() + _SECONDS
 
-    def own_pins(self, name: str) -> set[str]:
-        """The exact requirements of a package in the guide."""
-        installs = (install for path in self.paths for install in path.context.trace.installs)
-        named = (each for install in installs for each in install.action.requirements if each.name == name)
-        return {f"{name}=={each.pin}" for each in named if each.pin}
+    def with_one_release(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings with commands that install one release of each package into an environment."""
+        places = [self._place(each.line) for each in findings]
+        replaced = {place: self._replaced(place, findings, places) for place in set(places) if place}
+        return [
+            _with_pins(each, replaced[place]) if place and replaced[place] else each
+            for each, place in zip(findings, places, strict=True)
+        ]
+
+    def _replaced(
+        self, place: tuple[int, int], findings: Sequence[Finding], places: Sequence[tuple[int, int] | None]
+    ) -> dict[str, str]:
+        """The pins that commands for one environment replace."""
+        installs = self.paths[place[0]].context.trace.installs
+        own = {f"{each.name}=={each.pin}" for step in installs for each in step.action.requirements if each.pin}
+        here = [each for each, other in zip(findings, places, strict=True) if other == place]
+        problems = (each for each in here if each.status in _PROBLEMS)
+        return _replaced_pins([remedy for each in problems for remedy in each.remedies[:1]], own)
 
     def try_together(self, findings: Sequence[Finding]) -> None:
         """Try all first commands one after the other: if they have no consequence together, none has one alone."""

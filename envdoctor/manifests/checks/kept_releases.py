@@ -39,9 +39,7 @@ def keep_or_choose(
         what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
         return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
     if old.name != "torch":
-        return f"{requires} {needed}: install that release in the earlier step.", install_with(
-            install, needed, without=old.name
-        )
+        return _install_earlier(f"{requires} {needed}", needed, install, old, new)
     built = cuda_builds(new.version, context.platform)
     for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
     cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
@@ -53,6 +51,17 @@ def keep_or_choose(
         f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
         install_with(install, needed, *companions, backend=backend, without=old.name),
     )
+
+
+def _install_earlier(
+    start: str, needed: str, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
+) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix with the new release in the earlier step, unless the guide excludes that release there."""
+    is_excluded = bool(old.specifier) and satisfies(public_part(new.version), old.specifier) is False
+    if is_excluded and not old.is_dependency:
+        return f"{start}, which `{old.name}{old.specifier}` of line {old.line} excludes: change one of them.", ()
+    command = install_with(install, needed, without=old.name)
+    return f"{start}: install that release in the earlier step.", command
 
 
 def _requires(new: ResolvedPackage) -> str:

@@ -9,8 +9,11 @@ from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import steps
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests import tried_commands
+from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.tried_commands import with_tried_commands
 from envdoctor.resolution.step import NoSolver, apart
 
 STEP = "uv pip install trl==0.22.2 torch==2.5.1 transformers"
@@ -77,3 +80,26 @@ def test_a_release_of_long_before_is_not_preferred_to_a_later_one() -> None:
     """TRL 0.14 has no limit for vLLM in the tables, and 1.0 to 1.6 support vLLM 0.13."""
     found = finding(sh("uv pip install trl==0.23.1 transformers==4.57.1 vllm==0.13.0"), "README.md", "RUN004")
     assert commands_of(found) == ("uv pip install trl==1.6.0",)
+
+
+def numpy_finding(line: int, version: str) -> Finding:
+    remedies = steps(f"uv pip install numpy=={version}")
+    return Finding("RUN003", "numpy2-abi", "error", "m", (), f"Use numpy=={version}.", remedies, line=line)
+
+
+@each_case(
+    ("second", "versions"),
+    [
+        ("uv pip install librosa", ["1.24.3", "1.24.3"]),  # into the same environment: both need the older one
+        ("uv venv other && source other/bin/activate && uv pip install librosa", ["1.25.2", "1.24.3"]),
+    ],
+)
+def test_the_commands_for_an_environment_install_one_release(
+    second: str, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tried_commands, "_SECONDS", 0.0)
+    guide = parse_guide(sh("uv venv one && source one/bin/activate", "uv pip install scikit-learn", second), "a.md")
+    findings = [numpy_finding(4, "1.25.2"), numpy_finding(5, "1.24.3")]
+    found = with_tried_commands(findings, [guide], None, "2026-11-28", None)
+    assert [commands_of(each) for each in found] == [(f"uv pip install numpy=={each}",) for each in versions]
+    assert [each.fix for each in found] == [f"Use numpy=={each}." for each in versions]
