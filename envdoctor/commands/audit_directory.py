@@ -26,6 +26,12 @@ _MANIFEST = re.compile(
     re.IGNORECASE,
 )
 _COMMAND = re.compile(r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE)
+# Other pages of Markdown are guides if they install something: COMMANDS.md. Changes of releases are none.
+_PAGE = re.compile(r"(?!(?:change|release|history|news|contributing|security)).*\.(?:md|markdown)", re.IGNORECASE)
+_INSTALLS = re.compile(
+    r"^[ \t>$]*(?:python3? -m )?(?:(?:uv )?pip3? install|uv sync|uv add|conda (?:install|(?:env )?create))\b",
+    re.MULTILINE,
+)
 _WORKFLOW = re.compile(r".*\.ya?ml")
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
@@ -50,8 +56,12 @@ class DirectoryAudit(NamedTuple):
 
 def _has_commands(path: str) -> bool:
     """Whether a notebook has commands of a shell."""
+    return _contains(path, _COMMAND)
+
+
+def _contains(path: str, pattern: re.Pattern[str]) -> bool:
     try:
-        return bool(_COMMAND.search(read_file_text(path)))
+        return bool(pattern.search(read_file_text(path)))
     except (OSError, UnicodeError, ValueError):
         return True  # the audit states why it cannot be read
 
@@ -154,4 +164,7 @@ class _Search:
 
     def _is_manifest(self, folder: str, name: str) -> bool:
         in_workflows = folder.endswith(os.path.join(".github", "workflows"))  # noqa: PTH118
-        return bool(_MANIFEST.fullmatch(name) or (in_workflows and _WORKFLOW.fullmatch(name)))
+        if _MANIFEST.fullmatch(name) or (in_workflows and _WORKFLOW.fullmatch(name)):
+            return True
+        is_page = folder == self.target and _PAGE.fullmatch(name)
+        return bool(is_page) and _contains(str(Path(folder, name)), _INSTALLS)

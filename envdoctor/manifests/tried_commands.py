@@ -320,5 +320,5 @@ def _consequence(remedy: Remedy, trial: _Trial) -> str:
     packages = (text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
     with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
     if trial.conflict:
-        return f"{with_packages}, the steps have no solution"
+        return f"{with_packages}, the steps have no solution: {trial.conflict}"
     return f"{with_packages}, {min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message}"

@@ -36,9 +36,15 @@ def first_cause(text: str) -> str | None:
         ("api.py:719] Received 15 death signal, shutting down workers", "ended-from-outside"),
         ("WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal", "ended-from-outside"),
         ("server.api:Received 2 death signal, shutting down workers", "ended-from-outside"),
+        ("gpu.go:138: CUDA GPU is too old. Falling back to CPU mode. Compute Capability detected: 5.2",
+         "gpu-unsupported-by-library"),
+        ("sbatch: error: *** Error partition 'h200' is not valid for this job", "job-rejected"),
+        ("salloc: error: *** GPU jobs need an account", "job-rejected"),
+        ("AssertionError: PyTorch is built with CUDA version: 11.7.\nThe current running CUDA version is: 10.2.89",
+         "nvcc-torch-mismatch"),
         ("OSError: We could not connect to https://huggingface.co to load this file", "hub-offline"),
     ],
-)
+)  # fmt: skip
 def test_messages_have_their_cause(text: str, cause: str) -> None:
     assert first_cause(text) == cause
 
@@ -47,6 +53,8 @@ def test_messages_have_their_cause(text: str, cause: str) -> None:
     "text",
     [
         "-- CUDA architectures: 80;86;89+PTX",
+        "PyTorch is built with CUDA version: 12.8. Your driver supports CUDA 13.0.",
+        "sbatch: Submitted batch job 4711 to the partition h200",
         "The job handles the signals 1, 2 and 15.",
         "ELF 64-bit LSB shared object, x86-64, version 1 (SYSV), dynamically linked",
         "The value of TCNN_CUDA_ARCHITECTURES is 86.",

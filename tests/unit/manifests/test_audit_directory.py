@@ -165,3 +165,25 @@ def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [os.path.relpath(each, tmp_path) for each in result.omitted] == [
         "a/deep: more than 1 directories deep", "c/requirements.txt and later files: more than 2 manifests",
     ]  # fmt: skip
+
+
+@each_case(
+    ("name", "text", "is_audited"),
+    [
+        ("COMMANDS.md", "```bash\nuv pip install torch==2.8.0\n```\n", True),
+        ("TRAINING.md", "```\n$ conda create -n x\n$ pip install torch==2.8.0\n```\n", True),
+        ("CHANGELOG.md", "```bash\npip install torch==2.8.0\n```\n", False),
+        ("RESULTS.md", "torch 2.8.0 was used; you can pip install it.\n", False),
+        ("docs/COMMANDS.md", "```bash\npip install torch==2.8.0\n```\n", False),
+    ],
+)
+def test_a_page_that_installs_is_a_guide(name: str, text: str, is_audited: bool, tmp_path: Path) -> None:
+    for old in (*tmp_path.glob("*.md"), *tmp_path.glob("*/*.md")):
+        old.unlink()
+    (tmp_path / "requirements.txt").write_text("torch==2.8.0\n")
+    (tmp_path / "docs").mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    audits = audit_directory.audit_directory(str(tmp_path), None).audits
+    assert [Path(each.name).name for each in audits if each.name.endswith(".md")] == (
+        [name] if is_audited else []
+    )
