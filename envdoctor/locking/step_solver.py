@@ -21,11 +21,14 @@ from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, releases_to_build
 from envdoctor.locking.step_conflicts import (
+    BOUND_TO_TORCH,
     absent_extras,
     absent_requirement,
     conflicting_requirements,
     describe_conflict,
+    name_of,
     requiring_requirements,
+    without_excluded,
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
@@ -45,13 +48,11 @@ _MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
 _MAX_REFUSED = 4  # packages whose older releases pip refuses as well
 _MAX_RELEASED = 4  # runs with fewer installed releases each
-_BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 # Of a long explanation, only the end is kept.
 _NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
 _REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
 _EXACT = re.compile(r"==[^*]+$")
-_WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class _Attempt(NamedTuple):
@@ -168,7 +169,7 @@ class UvStepSolver:
 
     def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
         """The newest releases of the open requirements whose solution is older."""
-        parts = {_name(text): _REQUIREMENT.match(text) for text in question.requirements}
+        parts = {name_of(text): _REQUIREMENT.match(text) for text in question.requirements}
         extras = {name: match[1] or "" for name, match in parts.items() if match}
         stated = {name: match[2] or "" for name, match in parts.items() if match}
         names = {
@@ -189,9 +190,9 @@ class UvStepSolver:
         (pip 26.3, tried on 2026-11-27).
         """
         for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
-            name, version = _name(pin), pin.rpartition("=")[2]
+            name, version = name_of(pin), pin.rpartition("=")[2]
             current = solution.versions[name]
-            is_installed = any(_name(each) == name for each in question.preferences)
+            is_installed = any(name_of(each) == name for each in question.preferences)
             if is_installed or series(current) == series(version):
                 continue
             attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
@@ -235,7 +236,7 @@ class UvStepSolver:
 
         uv reads the requirements of each source archive: mamba-ssm 2.3.1 accepts the torch that 2.3.2 would replace.
         """
-        installed = {_name(pin): pin.partition("==")[2] for pin in question.preferences}
+        installed = {name_of(pin): pin.partition("==")[2] for pin in question.preferences}
         stated = dict(name_and_specifier(text) for text in question.requirements)
         excluding = builds_that_exclude(installed, solution, partial(self._requires, question=question))
         for _ in range(_MAX_OLDER_BUILDS):
@@ -260,14 +261,14 @@ class UvStepSolver:
         """
         kept = frozenset(
             pin for pin in question.preferences
-            if pin not in _pins(solution) and _name(pin) in solution.versions
+            if pin not in _pins(solution) and name_of(pin) in solution.versions
         )  # fmt: skip
-        named = {_name(text) for text in question.requirements}
-        known = {_name(pin) for pin in question.preferences}
+        named = {name_of(text) for text in question.requirements}
+        known = {name_of(pin) for pin in question.preferences}
         held = sorted(set(question.preferences) & set(_pins(solution)))
         chosen = [
             pin for pin in _pins(solution)
-            if _name(pin) not in known and (_name(pin) in named or not _BOUND_TO_TORCH.match(pin))
+            if name_of(pin) not in known and (name_of(pin) in named or not BOUND_TO_TORCH.match(pin))
         ]  # fmt: skip
         for _ in range(_MAX_RELEASED):
             if not kept:
@@ -277,7 +278,7 @@ class UvStepSolver:
             attempt = self._run(question._replace(preferences=preferences, constraints=constraints))
             if attempt.lines:
                 return self._solution(attempt)
-            kept = _without_excluded(kept, attempt.output)
+            kept = without_excluded(kept, attempt.output)
         return solution
 
     def _solution(self, attempt: _Attempt) -> StepSolution:
@@ -297,8 +298,8 @@ class UvStepSolver:
 
         Without the network, uv takes older releases in place of those whose metadata it has not read.
         """
-        named = {_name(text) for text in question.requirements}
-        if named <= {_name(pin) for pin in self.current}:
+        named = {name_of(text) for text in question.requirements}
+        if named <= {name_of(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
             if attempt.lines and {_pin(line) for line in attempt.lines} <= self.current:
                 return attempt
@@ -389,20 +390,6 @@ def _among_pins(solution: StepSolution, question: StepQuestion) -> StepSolution 
 
 def _pins(solution: StepSolution) -> list[str]:
     return [f"{name}=={version}" for name, version in solution.versions.items()]
-
-
-def _without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
-    """The installed releases without those of the conflict; none if the conflict names none of them."""
-    named = {normalize_name(word) for word in _WORD.findall(output)}
-    excluded = {pin for pin in kept if _name(pin) in named}
-    if any(_name(pin) == "torch" for pin in excluded):
-        excluded |= {pin for pin in kept if _BOUND_TO_TORCH.match(pin)}
-    return kept - excluded if excluded else frozenset()
-
-
-def _name(text: str) -> str:
-    match = re.match(r"[A-Za-z0-9._-]+", text)
-    return normalize_name(match[0]) if match else ""
 
 
 def _pin(line: str) -> str:

@@ -388,25 +388,3 @@ def test_a_program_imports_a_module_that_setuptools_removed(create: str, expecte
     assert found[0].message.startswith("project/figures.py:1 imports pkg_resources, which setuptools 84.2.1 does not")
     assert "Use setuptools==81.0.0" in found[0].fix
     assert not audit_imports(checkout / "README.md", text, **{**versions, "setuptools": "81.0.0"})
-
-
-@each_case("step, expected", [("conda install plots", 1), ("conda install plots=0.9", 0)])
-def test_conda_selects_about_the_newest_release_of_an_imported_package(
-    step: str, expected: int, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text("from plots import old\n")
-    text = sh(step, "conda install scipy", "python train.py")
-    solver = FixedSolver(FixedIndex(*RELEASES), {})
-    result = audit_text(text, str(tmp_path / "README.md"), None, solver).result
-    found = [each for each in result.findings if each.id == "RUN078"]
-    assert [each.status for each in found] == ["warning"] * expected
-    assert all("if conda selects this newest release" in each.message for each in found)
-
-
-def test_conda_does_not_select_a_release_that_another_package_excludes(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("from plots import old\n")
-    text = sh("conda install scipy=1.10.1", "conda install plots", "python train.py")
-    index = FixedIndex(*RELEASES)
-    index.requirements["plots 1.0"] = ["scipy>=1.12"]
-    result = audit_text(text, str(tmp_path / "README.md"), None, FixedSolver(index, {})).result
-    assert not [each for each in result.findings if each.id == "RUN078"]
