@@ -169,7 +169,7 @@ class _Trials:
         installs = self.paths[place[0]].context.trace.installs
         own = {f"{each.name}=={each.pin}" for step in installs for each in step.action.requirements if each.pin}
         here = [each for each, other in zip(findings, places, strict=True) if other == place]
-        problems = (each for each in here if each.status in _PROBLEMS)
+        problems = (each for each in here if each.status in (*_PROBLEMS, "unknown"))
         return _replaced_pins([remedy for each in problems for remedy in each.remedies[:1]], own)
 
     def try_together(self, findings: Sequence[Finding]) -> None:
