@@ -11,9 +11,9 @@ the environment), `also` and `decidable_from_text`; texts of `kind` report are s
 as undecidable no cause is right; for `not-environment` an error of the program is right. Without --record the table
 is printed in Markdown; --write replaces knowledge/calibration.toml and the table of docs/tasks/explain.md.
 
-The percentage of a bin is its share by the rule of succession: (right + 1) of (texts + 2). A bin with a lower one
-than the bin below it is joined with that bin, so that the percentage never falls with the score. A text that does not
-decide stays below 50 %, and so does a bin with few texts.
+The percentage of a bin is its share by the rule of succession, (right + 1) of (texts + 2), rounded down. A bin
+with a lower one than the bin below it is joined with that bin, so that the percentage never falls with the score. A
+text that does not decide stays below 50 %, and so does a bin with few texts.
 """
 
 from __future__ import annotations
@@ -129,11 +129,16 @@ def bins_of(rank: Rank, minimums: tuple[float, ...], found: list[tuple[Rank, flo
             minimum=minimum,
             causes=number,
             right=right,
-            confidence=round(min(expected_share(right, number), highest(rank, number)), 2),
+            confidence=printed_share(rank, right, number),
         )
         for minimum, number, right in joined
         if number
     ]
+
+
+def printed_share(rank: Rank, right: int, number: int) -> float:
+    """The expected share in whole percent, rounded down: a percentage must not promise more than was measured."""
+    return math.floor(100 * min(expected_share(right, number), highest(rank, number)) + 1e-9) / 100
 
 
 def highest(rank: Rank, number: int) -> float:

@@ -32,8 +32,13 @@ def questions() -> list[Question]:
 def test_the_percentage_is_the_measured_share() -> None:
     assert campaign.expected_share(17, 18) == pytest.approx(0.9)
     for each in calibration().bin:
-        highest = campaign.highest(each.rank, each.causes)
-        assert each.confidence == round(min(campaign.expected_share(each.right, each.causes), highest), 2)
+        assert each.confidence == campaign.printed_share(each.rank, each.right, each.causes)
+
+
+def test_a_percentage_is_rounded_down() -> None:
+    assert campaign.printed_share("further", 31, 79) == 0.39  # 32 of 81 are 39.5 %
+    assert campaign.printed_share("similar", 6, 6) == 0.45  # too few texts for more
+    assert campaign.printed_share("first", 29, 98) == 0.3  # 30 of 100
 
 
 def test_the_percentage_rises_with_the_score() -> None:
