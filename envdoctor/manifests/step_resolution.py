@@ -191,7 +191,7 @@ def _packages(
         version = public_part(full) if name in TORCH_FAMILY or full.endswith("+installed") else full
         before = installed.get(name)
         if before and public_part(before.version) == public_part(version):
-            yield name, before
+            yield name, _required_today(before, solution)
         elif requirement := requirements.get(name):
             yield name, ResolvedPackage(
                 name, version, requirement.line, requirement.text, bool(requirement.pin),
@@ -205,6 +205,15 @@ def _packages(
             first = first or _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
             reason = f"required by {first} {public_part(solution.versions.get(first, ''))}".rstrip()
             yield name, ResolvedPackage(name, version, line, reason)
+
+
+def _required_today(before: ResolvedPackage, solution: StepSolution) -> ResolvedPackage:
+    """An installed dependency, with the release that requires it after the step in its reason."""
+    name, _, version = before.reason.removeprefix("required by ").partition(" ")
+    new = public_part(solution.versions.get(name, ""))
+    if not before.is_dependency or not version or new in ("", version):
+        return before
+    return before._replace(reason=f"required by {name} {new}")
 
 
 def _excluding(name: str, installed: str, solution: StepSolution) -> str:

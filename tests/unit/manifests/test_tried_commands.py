@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import py, sh
 from support.remedies import commands_of
 
@@ -14,7 +15,7 @@ from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests import tried_commands
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.tried_commands import with_tried_commands
-from envdoctor.resolution.step import NoSolver, apart
+from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution, apart
 
 STEP = "uv pip install trl==0.22.2 torch==2.5.1 transformers"
 PROJECT = '[project]\nname = "a"\nrequires-python = ">=3.10"\ndependencies = ["trl==0.22.2", "torch==2.5.1", {}]\n'
@@ -103,3 +104,23 @@ def test_the_commands_for_an_environment_install_one_release(
     found = with_tried_commands(findings, [guide], None, "2026-11-28", None)
     assert [commands_of(each) for each in found] == [(f"uv pip install numpy=={each}",) for each in versions]
     assert [each.fix for each in found] == [f"Use numpy=={each}." for each in versions]
+
+
+class _Gradio(FixedSolver):
+    """The releases of gradio, each of which takes the newest starlette or keeps the installed one."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        named = {each.name: each.pin for each in problem.requirements}
+        installed = {name: package.version for name, package in problem.installed.items()}
+        gradio = named.get("gradio") or installed.get("gradio", "6.31.0")
+        starlette = named.get("starlette") or installed.get("starlette", "1.10.0")
+        return StepSolution({"gradio": gradio, "starlette": starlette}, {"starlette": ("gradio",)})
+
+
+def test_an_installed_dependency_can_be_too_new_for_a_later_pin() -> None:
+    """The first step installs starlette for gradio 6, and gradio 3 of the second one requires it as well."""
+    text = sh("uv pip install gradio", "uv pip install gradio==3.50.2")
+    found = audit_text(text, "README.md", None, _Gradio(FixedIndex(), {})).result.findings
+    (starlette,) = [each for each in found if each.id == "RUN003"]
+    assert commands_of(starlette) == ("uv pip install starlette==0.52.1",)
+    assert "starlette (required by gradio 3.50.2) resolves today" in starlette.message
