@@ -30,7 +30,7 @@ from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
-from envdoctor.manifests.inputs.locked_projects import with_locked_releases, without_unsolvable_additions
+from envdoctor.manifests.inputs.locked_projects import with_lock
 from envdoctor.manifests.inputs.locked_wheels import audit_python
 from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies, synced_remedies
@@ -303,8 +303,7 @@ def _audit_commands(  # noqa: PLR0917
     findings = tuple(
         synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0]) for each in findings
     )
-    if document.kind == "pyproject":
-        findings = without_unsolvable_additions(with_locked_releases(findings, project_folder(Path(target))))
+    findings = with_lock(findings, document.kind, Path(target))
     result = AuditResult(
         name=target,
         kind=document.kind,

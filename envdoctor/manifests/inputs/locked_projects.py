@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,15 +10,26 @@ from msgspec.structs import replace
 
 from envdoctor.core.files import decode_text, read_file
 from envdoctor.core.records import Finding
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, project_folder
+from envdoctor.manifests.inputs.locks import pipenv_sets
 from envdoctor.manifests.inputs.steps_of_locks import step_of_lock
 
+# On the release that is installed today: what it is incompatible with, and what it does not have.
+_OF_TODAY = frozenset({"RUN003", "RUN078", "RUN222"})
 _SYNCS = (("uv", "sync"), ("poetry", "install"), ("pdm", "sync"))
 _READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
-# Of the project itself, which then has no lock: `pip install -e .[gpu]`.
+# Of the project itself, which then has no lock: `pip install -e .[gpu]`. After `uv sync` it changes nothing.
 _PIP = re.compile(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
+_SYNC = re.compile(r"\b(?:uv sync|poetry install|pdm (?:sync|install))\b")
 _ADD = re.compile(r"(?:uv|poetry|pdm) add\s")
 _MAX_BYTES = 1 << 20
+
+
+def with_lock(findings: tuple[Finding, ...], kind: str, path: Path) -> tuple[Finding, ...]:
+    """The findings on a manifest, as its lock and its permitted Pythons leave them."""
+    if kind == "pyproject":
+        return without_unsolvable_additions(with_locked_releases(findings, project_folder(path)))
+    return with_releases_of_pipenv(findings, path.parent) if kind == "Pipfile" else findings
 
 
 def with_locked_releases(findings: tuple[Finding, ...], folder: Path) -> tuple[Finding, ...]:
@@ -26,8 +38,19 @@ def with_locked_releases(findings: tuple[Finding, ...], folder: Path) -> tuple[F
     The audit of the lock judges what the lock has. With pip, which reads no lock, the finding is as before.
     """
     named = {each.id for each in findings if each.status in ("error", "warning")}
-    pins = _locked(folder) if "RUN003" in named and not _is_installed_with_pip(folder) else {}
-    return tuple(_with_pin(each, pins) if each.id == "RUN003" else each for each in findings)
+    pins = _locked(folder) if named & _OF_TODAY and not _is_installed_with_pip(folder) else {}
+    return tuple(_with_pin(each, pins) if each.id in _OF_TODAY else each for each in findings)
+
+
+def with_releases_of_pipenv(findings: tuple[Finding, ...], folder: Path) -> tuple[Finding, ...]:
+    """The findings on a Pipfile: notes where the lock that was written from this file has another release."""
+    try:
+        data = json.loads(_text(folder / "Pipfile.lock"))
+        sets = pipenv_sets(data, "", "x86_64")
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return findings
+    pins = {each.name: ("Pipfile.lock", each.version) for found in sets for each in found.packages if each.version}
+    return tuple(_with_pin(each, pins) if each.id in _OF_TODAY else each for each in findings)
 
 
 def without_unsolvable_additions(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -48,7 +71,7 @@ def _without_addition(finding: Finding) -> Finding:
 
 
 def _with_pin(finding: Finding, pins: dict[str, tuple[str, str]]) -> Finding:
-    name = next((each.fact for each in finding.evidence), "")
+    name = next((each.fact for each in finding.evidence if each.fact in pins), "")
     lock, version = pins.get(name, ("", ""))
     is_installed_today = any(each.value.startswith(f"{name} {version} ") for each in finding.evidence)
     if not version or is_installed_today or finding.status not in ("error", "warning"):
@@ -74,7 +97,12 @@ def _locked(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def _is_installed_with_pip(folder: Path) -> bool:
-    return any(_PIP.search(_text(folder / name)) for name in _READMES)
+    for text in (_text(folder / name) for name in _READMES):
+        found = _PIP.search(text)
+        block = text[: found.start()].rpartition("```")[2] if found else ""
+        if found and not _SYNC.search(block):
+            return True
+    return False
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from support.cases import each_case
@@ -44,6 +45,8 @@ SYNC = "# X\n```bash\nuv sync\n```\n"
         ("4.57.1", "# X\n\nRun `uv run train`.\n", "info"),
         ("4.57.1", "# X\n\n`pip install -e .` installs it.\n", "error"),
         ("4.57.1", "# X\n```bash\nuv pip install '.[gpu]'\n```\n", "error"),
+        ("4.57.1", "# X\n```bash\nuv sync\nuv pip install -e .\n```\n", "info"),  # the second command changes nothing
+        ("4.57.1", "# X\n```bash\nuv sync\n```\nor\n```bash\npip install -e .\n```\n", "error"),
         ("5.24.0", SYNC, "error"),  # the lock has the release of today
         ("", SYNC, "error"),
     ],
@@ -70,3 +73,17 @@ def test_a_project_without_a_solution_gets_no_uv_add() -> None:
     assert "RUN196" in without_unsolvable_additions((none, other))[1].fix
     kept = Finding("RUN001", "", "error", "", evidence, "Use it.", (steps("uv pip install trl==0.23.1")))
     assert without_unsolvable_additions((none, kept)) == (none, kept)
+
+
+@each_case(
+    ("locked", "status"),
+    [("==4.57.1", "info"), ("==5.24.0", "error"), ("", "error")],
+)
+def test_the_lock_of_a_pipfile_decides_about_an_open_package(tmp_path: Path, locked: str, status: str) -> None:
+    rows = {"transformers": {"version": locked}, "trl": {"version": "==0.23.1"}}
+    (tmp_path / "Pipfile.lock").write_text(json.dumps({"_meta": {}, "default": rows}) if locked else "{")
+    text = '[packages]\ntrl = "==0.23.1"\ntransformers = "*"\n'
+    result = audit_text(text, str(tmp_path / "Pipfile"), None, None).result
+    (found,) = [each for each in result.findings if each.id == "RUN003" and "transformers" in each.message]
+    assert found.status == status
+    assert ("Pipfile.lock" in found.message) is (status == "info")
