@@ -105,6 +105,8 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
     if requirement.wheel:
         wheel = parse_wheel_name(requirement.wheel)
         return _valid(wheel.version) if wheel else ""
+    if requirement.url.startswith("file:"):
+        return ""  # of the machine that wrote the requirement: any release
     if requirement.url:
         tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
         release = find_release(requirement.name, tag[1]) if tag else None

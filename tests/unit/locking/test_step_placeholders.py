@@ -5,6 +5,10 @@ from __future__ import annotations
 from support.cases import each_case
 
 from envdoctor.locking.step_placeholders import placeholder_requirements
+from envdoctor.locking.step_question import step_question
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.resolver import ResolverTarget
+from envdoctor.resolution.step import StepProblem
 
 
 @each_case(
@@ -24,3 +28,19 @@ def test_a_release_of_the_pytorch_index_has_its_requirements(
     package: str, version: str, requirement: str, is_required: bool
 ) -> None:
     assert (requirement in placeholder_requirements(package, version)) == is_required
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        ("numpy @ file:///D:/bld/numpy_1651020413938/work", set()),  # of another machine: any release
+        ("numpy @ file:///home/conda/feedstock_root/build_artifacts/numpy_1/work", set()),
+        ("numpy==1.26.4", {"numpy==1.26.4"}),
+        ("numpy @ git+https://github.com/numpy/numpy@v1.26.4", {"numpy==1.26.4"}),
+    ],
+)
+def test_a_folder_of_another_machine_is_no_release(text: str, expected: set[str]) -> None:
+    requirements = [parse_install_requirement(each, 1) for each in (text, "scipy==1.10.1")]
+    target = ResolverTarget("x86_64", "3.11")
+    problem = StepProblem(tuple(each for each in requirements if each), (), (), {}, target)
+    assert {each for each in step_question(problem).requirements if each.startswith("numpy")} == expected
