@@ -20,6 +20,7 @@ from envdoctor.resolution.requirement import is_at_commit
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import GUIDE_RULES, Need, Problem, Rule
 
+STATE_PYTHON = "State the Python with --python. "
 _SERIOUS = ("error", "warning")
 _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
 # The pages of PyTorch have its own packages, and the address of a release's files lists none.
@@ -99,7 +100,7 @@ def confirmed(
             each,
             status="unknown",
             message=f"{each.message} (not certain: {reason})",
-            fix=f"State the Python with --python. {each.fix}".strip(),
+            fix=each.fix if each.fix.startswith(STATE_PYTHON) else f"{STATE_PYTHON}{each.fix}".strip(),
         )
         if each in differing and (each.line, each.id, each.cause) not in also
         else each

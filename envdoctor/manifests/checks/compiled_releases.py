@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Status
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.certainty import STATE_PYTHON
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -48,7 +49,9 @@ def build_needs_rust(context: GuideContext) -> Iterator[Problem]:
                 if package and package.origin == "PyPI"
                 else None
             )
-            if package and found and found.pythons:
+            # That a release is built was found for one of the Pythons: this one can have a wheel.
+            python = install.before.python or context.trace.python
+            if package and found and found.pythons and python not in found.pythons:
                 yield _without_rust(context, install, package, found)
 
 
@@ -82,7 +85,7 @@ def _is_for_ended_pythons(found: RustBuild) -> bool:
 
 
 def _fix(context: GuideContext, install: InstallStep, found: RustBuild) -> str:
-    state = "" if install.before.python else "State the Python with --python. "
+    state = "" if install.before.python else STATE_PYTHON
     if is_fixed_python(context.guide, install.before):
         return "Use a newer release of what requires it."
     return f"{state}Use Python {found.pythons[0]}, for which it has a wheel, or a newer release of what requires it."

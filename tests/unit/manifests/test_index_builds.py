@@ -52,6 +52,7 @@ RUST_STEPS = {
     "a Python": (("uv venv --python 3.12", "uv pip install tokens==0.13.3"), "error"),
     "Rust before": (("uv venv --python 3.12", "apt-get install -y rustc cargo", "uv pip install tokens==0.13.3"), ""),
     "wheels only": (("uv venv --python 3.12", "uv pip install tokens==0.13.3 --only-binary :all:"), ""),
+    "a Python with a wheel": (("uv venv --python 3.11", "uv pip install tokens==0.13.3"), ""),
     "an image": (("docker run -it python:3.12 bash", "pip install tokens==0.13.3"), "warning"),
 }
 

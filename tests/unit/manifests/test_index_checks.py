@@ -354,6 +354,7 @@ def test_the_python_of_the_user_is_used_where_a_file_names_none() -> None:
         assert (found.status, f"for Python {python}" in found.message) == ("error", True)
     (guessed,) = [each for each in audit(requirements, "requirements.txt", "").findings if each.id == "RUN079"]
     assert guessed.status in ("error", "unknown")
+    assert guessed.fix.count("State the Python") <= 1
     guide = sh("conda create -n x python=3.10", "conda activate x", "pip install torch==2.6.0", title="")
     assert "Python 3.10:" in audit(guide, "SETUP.md", "3.12").resolution
     with pytest.raises(BadInput, match=r"--python 3"):
