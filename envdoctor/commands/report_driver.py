@@ -20,7 +20,7 @@ from envdoctor.rules.facts import has_windows_driver, is_from_conda, on_windows,
 if TYPE_CHECKING:
     from envdoctor.reports import Report
 
-# CUDA, a GPU or a driver fails. Another failure says nothing about the build of torch.
+# CUDA, a GPU or a driver fails. Another failure does not show the build of torch.
 CUDA_FAILS = lazy_pattern(
     r"(?i)\b(?:can ?not|can't|not|n't|fail\w*|unable)\b[^.\n]{0,50}\b(?:gpus?|cuda|driver|compatib\w+)\b"
     r"|\bcuda\b[^.\n]{0,30}\b(?:unavailable|not available|false|error|fail\w*)\b"

@@ -30,10 +30,10 @@ def finding(text: str, name: str, rule: str) -> Finding:
 @each_case(
     ("text", "name", "command"),
     [
-        # transformers 4.56.2 takes back huggingface-hub, which the installed datasets 5.2.0 needs.
+        # transformers 4.56.2 needs an older huggingface-hub than the installed datasets 5.2.0.
         (sh(STEP), "README.md", DATASETS),
         ("trl==0.22.2\ntorch==2.5.1\ntransformers\n", "requirements.txt", DATASETS),
-        # uv locks a project anew: datasets is not installed yet.
+        # uv solves all of a project: datasets is not installed yet.
         (PROJECT.format('"transformers"'), "pyproject.toml", "uv add transformers==4.56.2"),
         # Nothing else changes.
         (sh("uv pip install trl==0.23.1 transformers"), "README.md", "uv pip install transformers==5.0.0"),
