@@ -64,7 +64,8 @@ def with_tried_commands(
     if not any(each.status in _PROBLEMS and any(map(_installs, each.remedies)) for each in findings):
         return tuple(findings)
     solver = apart(solver)
-    trials = _Trials([build_context(path, machine, today, solver) for path in paths], machine, today, solver)
+    contexts = [build_context(path, machine, today, solver) for path in paths]
+    trials = _Trials([_Path(each, findings) for each in contexts], machine, today, solver)
     findings = trials.with_one_release(findings)
     trials.try_together([each for each in findings if each.status in _PROBLEMS])
     return tuple(trials.proven(each) if each.status in _PROBLEMS else each for each in findings)
@@ -114,13 +115,15 @@ def _installs(remedy: Remedy) -> bool:
 class _Path:
     """A path through a guide with the findings on it."""
 
-    def __init__(self, context: GuideContext) -> None:
+    def __init__(self, context: GuideContext, found: Sequence[Finding]) -> None:
         self.context = context
+        self.found = found  # on all paths
 
     @cached_property
     def known(self) -> set[tuple[str, str, tuple[str, ...]]]:
-        """What the findings on the path are about."""
-        return {_key(each) for each in evaluate_guide(self.context)}
+        """What the findings before a command are about; those on the packages of a notebook are joined in one."""
+        is_notebook = any(each.program.is_notebook for each in self.context.guide.launches)
+        return {_key(each) for each in (evaluate_guide(self.context) if is_notebook else self.found)}
 
     def place(self, line: int, *, is_own: bool) -> int:
         """The index of the last action that installs into the environment of a line; -1 if none does.
@@ -146,9 +149,9 @@ class _Trials:
     """The trials of the commands for a guide. Equal commands are tried once."""
 
     def __init__(
-        self, contexts: Sequence[GuideContext], machine: Machine | None, today: str, solver: StepSolver | None
+        self, paths: Sequence[_Path], machine: Machine | None, today: str, solver: StepSolver | None
     ) -> None:
-        self.paths = [_Path(each) for each in contexts]
+        self.paths = paths
         self.machine, self.today, self.solver = machine, today, solver
         self.tried: dict[tuple[int, int, tuple[str, ...]], _Trial | None] = {}
         self.end = time.monotonic() + _SECONDS
