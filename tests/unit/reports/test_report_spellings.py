@@ -46,7 +46,7 @@ def test_a_package_is_read(text: str, name: str, version: str) -> None:
     [
         "range(2.5) and round(1.25) are calls",
         "FROM pytorch/pytorch2.4.0-cuda12.1-cudnn9",
-        "the model llama3.1 and qwen2.5 answer",
+        "the model llama3.1 and qwen2.5 work",
         "flash_attn-2.7.4+cu12torch2.3cxx11abiFALSE-cp310 is a wheel",
         "nvidia-smi: 470.57.02",
         "see https://example.org/vllm_v0.8.5/index.html",
