@@ -28,6 +28,7 @@ from envdoctor.manifests import GuideAudit, Step, audit_paths
 from envdoctor.manifests.files import Files, TextsOfFiles, project_folder
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
+from envdoctor.manifests.inputs.earlier_steps import earlier_steps
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.locked_projects import with_lock
@@ -170,6 +171,7 @@ def audit_text(
     document = read_input(text, path.name, files, platforms[0])
     if document.paths:
         stated = stated_target(path, document, text, python)
+        stated = stated._replace(earlier=earlier_steps(path, document.kind, platforms))
         return _audit_commands(
             text, target, machine, solver, document, stated, is_tried=is_tried, tries_commands=tries_commands
         )

@@ -138,7 +138,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
         python=_python_of(context, environment.state),
-        python_origin="" if environment.state.python_line else python_origin(context.guide, environment.state),
+        python_origin="" if environment.state.python_line > 0 else python_origin(context.guide, environment.state),
         permitted_python=context.guide.permitted_python,
         is_python_assumed=not (environment.state.python or context.guide.stated_machine.python),
         cuda=cuda,

@@ -51,6 +51,16 @@ class EnvironmentState(NamedTuple):
     is_superseded: bool = False  # a later step replaces packages after a program has used them
 
 
+def of_another_file(state: EnvironmentState) -> EnvironmentState:
+    """The state with negative lines, which are those of another file."""
+    return state._replace(
+        packages={name: package._replace(line=-package.line) for name, package in state.packages.items()},
+        requested={name: package._replace(line=-package.line) for name, package in state.requested.items()},
+        python_line=-state.python_line,
+        image_line=-state.image_line,
+    )
+
+
 def image_state(action: UseImage) -> EnvironmentState:
     """The initial state of a container, as far as the name and tag of its image determine it."""
     image = f"{action.name}:{action.tag}"

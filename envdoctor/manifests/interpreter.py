@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -26,11 +26,17 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
-from envdoctor.manifests.environment_state import EnvironmentState, image_state, python_of_system
+from envdoctor.manifests.environment_state import EnvironmentState, image_state, of_another_file, python_of_system
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
 from envdoctor.manifests.stated_python import USER, python_origin
-from envdoctor.manifests.step_packages import merge_requested, newly_named, with_new_packages, without_constrained
+from envdoctor.manifests.step_packages import (
+    merge_requested,
+    newly_named,
+    stated_build,
+    with_new_packages,
+    without_constrained,
+)
 from envdoctor.manifests.step_resolution import COMPANIONS, CONDA_NAMES, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
@@ -66,6 +72,12 @@ class GuideTrace(NamedTuple):
     python: str = ""  # of environments for which the guide names none
     python_origin: str = ""  # the place outside of the commands that states it
     limiting_pins: frozenset[tuple[str, str]] = frozenset()  # of which the usual Pythons have no wheel
+    earlier: tuple[InstallStep, ...] = ()  # of the guide that installs this file, with negative lines
+
+    @property
+    def all_installs(self) -> tuple[InstallStep, ...]:
+        """Those of the guide that installs this file, and its own."""
+        return (*self.earlier, *self.installs)
 
     @property
     def targets(self) -> list[str]:
@@ -73,10 +85,8 @@ class GuideTrace(NamedTuple):
         solved = [each.before for each in self.installs if each.resolution.state in ("solved", "partial", "conflict")]
         origin = f" ({self.python_origin})" if self.python_origin else ""
         assumed = "" if self.python == USUAL_PYTHON else " (not stated: the newest that fits the pins)"
-        pythons = [
-            (each.python or self.python) + ("" if each.python_line else origin if each.python else origin or assumed)
-            for each in solved
-        ]
+        origins = ["" if each.python_line > 0 else origin or ("" if each.python else assumed) for each in solved]
+        pythons = [f"{each.python or self.python}{origin}" for each, origin in zip(solved, origins, strict=True)]
         return list(dict.fromkeys(f"{self.platform}, Python {python}" for python in pythons))
 
 
@@ -87,6 +97,7 @@ class GuideInterpreter:
         self, guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None, python: str = ""
     ) -> None:
         self.guide = guide
+        self.machine = machine
         self.today = today
         self.solver = solver
         self.python = python or USUAL_PYTHON  # of environments for which the guide names none
@@ -95,8 +106,8 @@ class GuideInterpreter:
         self.platform = {"arm64": "aarch64"}.get(architecture or "", architecture or stated.architecture)
         self.driver = (machine.driver.version.value if machine else "") or stated.driver
         glibc = (machine.system.glibc.value if machine else "") or ""
-        first = EnvironmentState(glibc=glibc, python=guide.python, pip=guide.pip)
-        self.states: dict[str, EnvironmentState] = {"": first}
+        self.first = EnvironmentState(glibc=glibc, python=guide.python, pip=guide.pip)
+        self.states: dict[str, EnvironmentState] = {"": self.first}
         self.current = ""  # key of the active environment
         self.outside_image = ""  # key of the environment to return to at the end of a Dockerfile or of a container
         self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
@@ -105,7 +116,23 @@ class GuideInterpreter:
         self.system_packages: set[str] = set()
         self.wheels: dict[str, list[str]] = {}  # folder -> wheels that steps put in it
         self.installs: list[InstallStep] = []
+        self.earlier: tuple[InstallStep, ...] = ()
         self.used: list[tuple[str, EnvironmentState]] = []  # the environments in which programs run
+        if guide.earlier:
+            self._enter_earlier(guide.earlier.guide)
+
+    def _enter_earlier(self, earlier: Guide) -> None:
+        """Start in the environment that the steps of another guide leave, unless they have no solution."""
+        own = self.guide
+        guide = earlier._replace(python=own.python, python_origin=own.python_origin, pip=own.pip)
+        other = GuideInterpreter(guide, self.machine, self.today, self.solver, self.python)
+        other.platform = self.platform
+        other.run()
+        if other._state.resolution != "conflict":
+            steps = (each._replace(action=each.action._replace(line=-each.action.line)) for each in other.installs)
+            self.earlier, self.first = tuple(steps), of_another_file(other._state)
+            self.states = {"": self.first}
+            self.variables, self.system_packages, self.wheels = other.variables, other.system_packages, other.wheels
 
     def run(self) -> GuideTrace:
         """Apply all actions."""
@@ -143,7 +170,8 @@ class GuideInterpreter:
             tuple(self.installs),
             used + final_states,
             self.python,
-            python_origin(self.guide, EnvironmentState()),
+            python_origin(self.guide, self.first if self.earlier else EnvironmentState()),
+            earlier=self.earlier,
         )
 
     def _superseded_states(self) -> Iterator[EnvironmentState]:
@@ -215,21 +243,10 @@ class GuideInterpreter:
                 base = self._state
             inherited = (self.guide.python, 0) if action.tool == "conda" else (base.python, base.python_line)
             python, python_line = (action.python, action.line) if action.python else inherited
-            self.states[key] = EnvironmentState(
-                name=action.name,
-                tool=action.tool,
-                python=python,
-                python_line=python_line,
-                seeded=action.seeded,
-                pip=action.pip,
-                image=base.image,
-                image_line=base.image_line,
-                in_dockerfile=base.in_dockerfile,
-                system=base.system,
-                glibc=base.glibc,
-                toolkit=base.toolkit,
-                image_cuda=base.image_cuda,
-            )
+            self.states[key] = base._replace(
+                name=action.name, tool=action.tool, python=python, python_line=python_line, seeded=action.seeded,
+                pip=action.pip, packages={}, requested={}, resolution="solved",
+            )  # fmt: skip
             self.current = key
         elif key in self.states:
             self.current = key
@@ -356,7 +373,7 @@ class GuideInterpreter:
             return package
         if source.is_for_other_gpus and package.name in (*COMPANIONS, "torch") and not package.pinned:
             return package._replace(version="", origin=str(source))  # its index has other releases than PyPI
-        version = _stated_build(package, action)
+        version = stated_build(package, action)
         if package.name in COMPANIONS:
             return package._replace(cuda=cuda_of_local(version) or source.cuda, origin=str(source))
         if package.name != "torch":
@@ -368,12 +385,6 @@ class GuideInterpreter:
         is_release = source.nightly and not package.pinned and not is_prerelease(package.version)
         version = f"{package.version}.dev0" if is_release else package.version
         return package._replace(cuda=cuda, origin=str(source), version=version)
-
-
-def _stated_build(package: ResolvedPackage, action: Install) -> str:
-    """The version with the build that a step names: `torch==2.0.1+cu118`, which a solver finds as 2.0.1."""
-    stated = next((each.pin for each in action.requirements if each.name == package.name), "")
-    return stated if public_part(stated) == public_part(package.version) else package.version
 
 
 def _toolkit_text(action: Action) -> str:

@@ -60,9 +60,9 @@ def stated_cuda(guide: Guide, state: EnvironmentState, cuda: str) -> StatedCuda:
         of_commands = cuda_of_commands(guide.actions, guide.name)
         found = of_commands if of_commands.version else found
     elif torch.origin != "PyPI":  # `-f`, which has no effect where PyPI has a newer release
-        found = StatedCuda(cuda_name(torch.origin.rpartition(" ")[2]), f"{guide.name}, line {torch.line}")
+        found = StatedCuda(cuda_name(torch.origin.rpartition(" ")[2]), guide.place(torch.line))
     elif state.in_dockerfile:
-        found = StatedCuda(state.image_cuda, f"{guide.name}, line {state.image_line}")
+        found = StatedCuda(state.image_cuda, guide.place(state.image_line))
     is_built = any(row.cuda == found.version for row in known_builds())
     is_other = found.version.partition(".")[0] != cuda.partition(".")[0]
     return found if is_built and is_other else StatedCuda()

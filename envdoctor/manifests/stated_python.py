@@ -22,7 +22,7 @@ from envdoctor.manifests.conda_environment import parse_environment_yml, stated_
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.files import Files, project_folder
-from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
+from envdoctor.manifests.guide import EarlierSteps, Guide, guide_of_blocks, parse_guide
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
@@ -64,6 +64,7 @@ class StatedTarget(NamedTuple):
     gpu_file: str = ""
     gpu_line: int = 0
     cuda: StatedCuda = StatedCuda()
+    earlier: EarlierSteps | None = None
 
     def of(self, guide: Guide) -> Guide:
         """The guide with what its own text does not state."""
@@ -78,6 +79,7 @@ class StatedTarget(NamedTuple):
             stated_machine=machine,
             cuda=self.cuda.version,
             cuda_origin=self.cuda.origin,
+            earlier=self.earlier,
         )
 
 
@@ -300,7 +302,7 @@ def is_fixed_python(guide: Guide, state: EnvironmentState) -> bool:
 def python_origin(guide: Guide, state: EnvironmentState) -> str:
     """The place that states the Python of an environment; empty if the user does, and if it is assumed."""
     if state.python and state.python_line:
-        return f"{guide.name}, line {state.python_line}"
+        return guide.place(state.python_line)
     if guide.python:
         return "" if guide.python_origin == USER else guide.python_origin
     machine = guide.stated_machine

@@ -93,3 +93,9 @@ def _is_exact(name: str, new: Sequence[ResolvedPackage]) -> bool:
     released = (each for each in new if each.origin != CLONE_ORIGIN)
     specifiers = (required_specifier(each.name, public_part(each.version), name) for each in released)
     return any(re.fullmatch(r"==[^,*]+", each) for each in specifiers)
+
+
+def stated_build(package: ResolvedPackage, action: Install) -> str:
+    """The version with the build that a step names: `torch==2.0.1+cu118`, which a solver finds as 2.0.1."""
+    stated = next((each.pin for each in action.requirements if each.name == package.name), "")
+    return stated if public_part(stated) == public_part(package.version) else package.version

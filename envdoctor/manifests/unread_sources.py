@@ -69,7 +69,7 @@ class UnreadSource(NamedTuple):
     is_open: bool = True
 
     def __str__(self) -> str:
-        return f"{self.text} (line {self.line})" if self.line else self.text
+        return f"{self.text} (line {self.line})" if self.line > 0 else self.text  # others are those of another file
 
 
 def unread_sources(context: GuideContext, state: EnvironmentState) -> tuple[UnreadSource, ...]:
@@ -85,7 +85,7 @@ def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[Unread
         found.append(
             UnreadSource(state.image_line, f"the image {state.image}", packages, packages is not _OF_PYTORCH_IMAGE)
         )
-    for install in context.trace.installs:
+    for install in context.trace.all_installs:
         found += _of_step(context, install, state)
     found += (_of_left_out(context, each) for each in context.guide.left_out)
     for action in context.actions(LoadModules):
@@ -96,7 +96,7 @@ def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[Unread
 
 def unread_repositories(context: GuideContext, state: EnvironmentState) -> tuple[UnreadSource, ...]:
     """The repositories, URLs and folders that the steps install, and whose requirements are not read."""
-    actions = (each.action for each in context.trace.installs if each.action.tool != "conda")
+    actions = (each.action for each in context.trace.all_installs if each.action.tool != "conda")
     return tuple(dict.fromkeys(each for action in actions for each in _repositories(action, state)))
 
 
@@ -176,7 +176,7 @@ def _mentioned(context: GuideContext) -> Iterator[UnreadSource]:
 
 def named_otherwise(context: GuideContext) -> set[str]:
     """The packages of the index that steps of conda and of the operating system install under another name."""
-    conda = (each.action for each in context.trace.installs if each.action.tool == "conda")
+    conda = (each.action for each in context.trace.all_installs if each.action.tool == "conda")
     names = {requirement.name for action in conda for requirement in action.requirements}
     found = {PYPI_NAMES.get(each, _BUILD.sub("", each)) for each in names}
     system = {name for action in context.actions(InstallSystemPackages) for name in action.names}

@@ -89,9 +89,12 @@ __all__ = ["GUIDE_RULES", "evaluate_guide"]
 
 
 def evaluate_guide(context: GuideContext, rules: Collection[str] = ()) -> list[Finding]:
-    """Run all rules, or those of some ids, on a followed guide, in the order of its lines, without repetitions."""
+    """Run all rules, or those of some ids, on a followed guide, in the order of its lines, without repetitions.
+
+    Findings on earlier steps of another file, whose lines are negative, are those of that file.
+    """
     chosen = [rule for rule in GUIDE_RULES.values() if not rules or rule.id in rules]
-    findings = [finding for rule in chosen for finding in run_rule(_judged(rule), context)]
+    findings = [finding for rule in chosen for finding in run_rule(_judged(rule), context) if finding.line >= 0]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))
 

@@ -38,7 +38,7 @@ def line_of(context: GuideContext, start: int, text: str) -> int:
 
 def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:
     """A text of the guide as evidence."""
-    return Evidence(fact, value, f"{context.guide.name}, line {line}")
+    return Evidence(fact, value, context.guide.place(line))
 
 
 def python_evidence(context: GuideContext, state: EnvironmentState) -> Evidence:

@@ -39,7 +39,7 @@ def keep_or_choose(
         what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
         return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
     if old.name != "torch":
-        return _install_earlier(f"{requires} {needed}", needed, install, old, new)
+        return _install_earlier(context, f"{requires} {needed}", install, old, new)
     built = cuda_builds(new.version, context.platform)
     for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
     cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
@@ -47,19 +47,22 @@ def keep_or_choose(
         return f"{requires} {needed}, which has no CUDA build for {context.platform}: use a newer release.", ()
     backend = f"cu{cuda.replace('.', '')}"
     companions = [name for name in COMPANIONS if name in install.before.packages.keys() - install.resolution.packages]
+    place = context.guide.line_name(old.line)
     return (
-        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
+        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of {place}.",
         install_with(install, needed, *companions, backend=backend, without=old.name),
     )
 
 
 def _install_earlier(
-    start: str, needed: str, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
+    context: GuideContext, start: str, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
 ) -> tuple[str, tuple[Remedy, ...]]:
     """The fix with the new release in the earlier step, unless the guide excludes that release there."""
     is_excluded = bool(old.specifier) and satisfies(public_part(new.version), old.specifier) is False
     if is_excluded and not old.is_dependency:
-        return f"{start}, which `{old.name}{old.specifier}` of line {old.line} excludes: change one of them.", ()
+        place = context.guide.line_name(old.line)
+        return f"{start}, which `{old.name}{old.specifier}` of {place} excludes: change one of them.", ()
+    needed = f"{new.name}=={public_part(new.version)}"
     command = install_with(install, needed, without=old.name)
     return f"{start}: install that release in the earlier step.", command
 

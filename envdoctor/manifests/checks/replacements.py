@@ -147,10 +147,11 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     is_guess |= new.is_dependency and _requiring(new) in _brought_by_conda(context, install)
     if is_guess or _is_harmless(install, old, new) or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
-    effect = f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}"
+    place = context.guide.line_name(old.line)
+    effect = f"{replaced_by} would replace {_describe(old)} of {place} with {_describe(new)}"
     if old.origin == IMAGE_ORIGIN and has_constraints(install.action, install.before, context.guide):
         effect = f"{replaced_by} needs {_describe(new)}, which pip refuses: /etc/pip/constraint.txt of the container "
-        effect += f"of line {old.line} pins {old.name} {old.version}"
+        effect += f"of {place} pins {old.name} {old.version}"
     return Problem(
         status,
         effect,

@@ -1,0 +1,85 @@
+"""The steps of a project's guide before the one that installs a manifest: the conda torch before the requirements."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from envdoctor.core.errors import BadInput
+from envdoctor.core.files import decode_text, read_file
+from envdoctor.manifests.actions import Install, UseImage
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import EarlierSteps, Guide
+from envdoctor.manifests.inputs.recognition import read_input
+from envdoctor.manifests.working_directory import repository_of
+
+_KINDS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg"})
+_GUIDES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md", "Dockerfile")
+_PROJECT = re.compile(r"(?:\./?)?(?:\[[^\]]*\])?")
+_FILE_OPTIONS = ("-r", "--requirement", "--requirements")
+_MAX_BYTES = 1 << 20
+
+
+def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> EarlierSteps | None:
+    """The steps before a manifest in the first guide of its project that installs it.
+
+    None where a way through the guide installs it into an empty environment, and for files that no guide installs.
+    """
+    path = path.absolute()
+    folder = path.parent
+    for place in dict.fromkeys((folder, repository_of(folder).absolute())) if kind in _KINDS else ():
+        for name in _GUIDES:
+            ways = _paths(place / name, platforms) if place / name != path else ()
+            parts = [_before(each, path.relative_to(place).as_posix(), kind) for each in ways]
+            found = [each for each in parts if each is not None]
+            if found:
+                fills = all(any(isinstance(action, Install | UseImage) for action in each.actions) for each in found)
+                return EarlierSteps(found[0]) if fills else None
+    return None
+
+
+def _before(guide: Guide, path: str, kind: str) -> Guide | None:
+    """A way through a guide up to the step that installs a file; None without such a step."""
+    for index, action in enumerate(guide.actions):
+        if isinstance(action, Install) and action.tool != "conda" and _installs(action, path, kind):
+            return guide._replace(actions=guide.actions[:index])
+    return None
+
+
+def _installs(action: Install, path: str, kind: str) -> bool:
+    if kind == "requirements":
+        return path in _files(action.command)
+    folder = posixpath.dirname(path)
+    urls = (each.url for each in action.requirements if each.url and "://" not in each.url)
+    return any(posixpath.normpath(_PROJECT.sub("", url, count=1) or ".") == (folder or ".") for url in urls)
+
+
+def _files(command: str) -> Iterator[str]:
+    """The requirements files of a command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an open quote
+        words = command.split()
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word in _FILE_OPTIONS:
+            yield posixpath.normpath(following)
+        elif match := re.fullmatch(r"(?:-r|--requirements?=)(.+)", word):
+            yield posixpath.normpath(match[1])
+
+
+def _paths(guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:
+    """The ways through a guide; none if it is absent or cannot be read."""
+    try:
+        text = decode_text(read_file(guide, _MAX_BYTES, inside=guide.parent), "replace")
+        return _read(text, guide, platforms)
+    except (OSError, ValueError, BadInput):
+        return ()
+
+
+@lru_cache(maxsize=8)  # the manifests of a directory have the same guides
+def _read(text: str, guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:
+    return read_input(text, guide.name, Files(guide.parent, *platforms), platforms[0]).paths

@@ -1,0 +1,121 @@
+"""A manifest in the environment that the guide of its project creates before it installs the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import FileAudit, audit_text
+from envdoctor.manifests.actions import Install
+from envdoctor.manifests.inputs.earlier_steps import earlier_steps
+
+PINS = "bitsandbytes==0.43.1\ntransformers==4.40.1\n"
+CREATE = ("conda create -n x python=3.10", "conda activate x")
+TORCH = "conda install pytorch==2.2.1 pytorch-cuda=12.1 -c pytorch -c nvidia"
+INSTALL = "pip install -r requirements.txt"
+IMAGE = "FROM pytorch/pytorch:2.2.1-cuda12.1-cudnn8-runtime\nCOPY . .\nRUN pip install -r requirements.txt\n"
+WITH_TORCH = sh(*CREATE, TORCH, INSTALL)
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["bitsandbytes==0.43.1"]\n'
+
+
+def audited(folder: Path, name: str, files: dict[str, str]) -> FileAudit:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return audit_text(files[name], str(folder / name), None, None)
+
+
+def torch_of(audit: FileAudit) -> str:
+    torch = audit.stack and audit.stack.torch.value
+    return (torch.version.value if torch else "") or ""
+
+
+@each_case(
+    ("label", "files", "torch"),
+    [
+        ("alone", {}, ""),
+        ("after conda", {"README.md": WITH_TORCH}, "2.2.1+cu121"),
+        ("a path with a dot", {"README.md": sh(TORCH, "pip install -r ./requirements.txt")}, "2.2.1+cu121"),
+        ("of another file", {"README.md": sh(TORCH, "pip install -r others.txt")}, ""),
+        ("torch afterwards", {"README.md": sh(*CREATE, INSTALL, "pip install torch==2.2.1")}, ""),
+        ("without torch", {"README.md": sh(*CREATE, "pip install wheel", INSTALL)}, ""),
+        (
+            "another way without torch",
+            {"README.md": sh(TORCH, INSTALL, title="## Option A: conda") + sh(INSTALL, title="## Option B: pip")},
+            "",
+        ),
+        (
+            "two ways with torch",
+            {
+                "README.md": sh(TORCH, INSTALL, title="## Option A: conda")
+                + sh("pip install torch==2.3.0", INSTALL, title="## Option B: pip")
+            },
+            "2.2.1+cu121",
+        ),
+        ("in an image", {"Dockerfile": IMAGE}, "2.2.1+cu121"),
+        ("the README before the Dockerfile", {"Dockerfile": IMAGE, "README.md": sh(*CREATE, INSTALL)}, ""),
+        ("a README that cannot be read", {"README.md": "```bash\npip install '-r requirements.txt\n```\n"}, ""),
+    ],
+)
+def test_the_steps_before_the_file_fill_its_environment(
+    tmp_path: Path, label: str, files: dict[str, str], torch: str
+) -> None:
+    audit = audited(tmp_path / label, "requirements.txt", {"requirements.txt": PINS} | files)
+    assert torch_of(audit) == torch
+
+
+@each_case(
+    ("label", "path", "files", "torch"),
+    [
+        ("a project", "pyproject.toml", {"README.md": sh(TORCH, "pip install -e .")}, "2.2.1"),
+        ("extras", "pyproject.toml", {"README.md": sh(TORCH, "pip install '.[a]'")}, "2.2.1"),
+        (
+            "another project",
+            "pyproject.toml",
+            {"README.md": sh(TORCH, "pip install ./other")},
+            "",
+        ),
+        (
+            "a folder of a repository",
+            "train/requirements.txt",
+            {
+                "train/requirements.txt": PINS, "train/run.py": "", "LICENSE": "", "setup.py": "",
+                "README.md": sh(TORCH, "pip install -r train/requirements.txt"),
+            },
+            "2.2.1",
+        ),
+    ],
+)  # fmt: skip
+def test_the_guide_names_the_manifest(
+    tmp_path: Path, label: str, path: str, files: dict[str, str], torch: str
+) -> None:
+    assert torch_of(audited(tmp_path / label, path, {"pyproject.toml": PROJECT} | files)).partition("+")[0] == torch
+
+
+def test_findings_are_those_of_the_file_in_that_environment(tmp_path: Path) -> None:
+    """Alone, pip installs today's torch for CUDA 13, which bitsandbytes 0.43.1 does not support."""
+    pins = f"torch\n{PINS}"
+    alone = audited(tmp_path / "alone", "requirements.txt", {"requirements.txt": pins}).result.findings
+    assert {each.id for each in alone if each.status == "error"} == {"RUN003"}
+    files = {"requirements.txt": pins, "README.md": WITH_TORCH}
+    found = audited(tmp_path / "guide", "requirements.txt", files).result.findings
+    assert not [each for each in found if each.status in ("error", "warning")]
+
+
+def test_a_replaced_package_has_the_place_of_its_step(tmp_path: Path) -> None:
+    files = {"requirements.txt": "torch==2.4.0\n", "README.md": WITH_TORCH}
+    (found,) = [each for each in audited(tmp_path, "requirements.txt", files).result.findings if each.id == "RUN010"]
+    line = WITH_TORCH.split("\n").index(TORCH) + 1
+    assert f"torch 2.2.1 (CUDA 12.1) from conda of line {line} of README.md" in found.message
+    assert found.line == 1
+    assert f"README.md, line {line}" in {each.source for each in found.evidence}
+
+
+def test_the_steps_end_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(sh(*CREATE, TORCH, INSTALL, "pip install vllm"))
+    earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64",))
+    assert earlier
+    assert [each.tool for each in earlier.guide.actions if isinstance(each, Install)] == ["conda"]
+    assert earlier_steps(tmp_path / "requirements.txt", "environment.yml", ("x86_64",)) is None
