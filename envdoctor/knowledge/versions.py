@@ -116,7 +116,7 @@ def dotted_numbers(text: str) -> tuple[int, ...]:
 def cuda_of_local(text: str) -> str:
     """The CUDA version in a local version: "12.8" of "2.8.0+cu128", "cpu" of "2.5.1+cpu", else empty."""
     local = local_part(text)
-    found = re.match(r"cu(\d{2})(\d)", local)
+    found = re.match(r"cu(\d{2}|[89])(\d)", local)
     if found:
         return f"{found[1]}.{found[2]}"
     return "cpu" if local.startswith("cpu") else ""

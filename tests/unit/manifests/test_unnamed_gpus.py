@@ -8,19 +8,34 @@ from support.guide_cases import sh
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.machine.recorded import read_recorded
 
+_FROM_TORCH_STABLE = "-f https://download.pytorch.org/whl/torch_stable.html"
 NOTED = {  # the commands, and a part of the message
-    "the build of PyPI": ("pip install torch==1.8.1", "up to compute capability 7.x, and none for A100, RTX 30"),
     "a build of the index": (
-        "pip install torch==1.9.0+cu111 -f https://download.pytorch.org/whl/torch_stable.html",
+        f"pip install torch==1.9.0+cu111 {_FROM_TORCH_STABLE}",
         "up to compute capability 8.x, and none for H100",
     ),
     "a release before H100": ("pip install torch==1.13.1", "torch 1.13.1 for CUDA 11.7"),
+    "a build of conda": ("conda install pytorch==1.12.1 cudatoolkit=11.3 -c pytorch", "1.12.1 for CUDA 11.3"),
+    "a later build of conda": ("conda install pytorch=1.13.1 pytorch-cuda=11.7 -c pytorch -c nvidia", "CUDA 11.7"),
+    "the first build for CUDA 11": (f"pip install torch==1.7.1+cu110 {_FROM_TORCH_STABLE}", "1.7.1 for CUDA 11.0"),
+}
+WARNED = {  # builds for CUDA 10 and older have code for no GPU since A100
+    "the build of PyPI": ("pip install torch==1.8.1", "torch 1.8.1 for CUDA 10.2"),
+    "a release before the table": ("pip install torch==1.4.0", "torch 1.4.0 for CUDA 10.1"),
+    "a wheel for CUDA 9": (f"pip install torch==1.6.0+cu92 {_FROM_TORCH_STABLE}", "torch 1.6.0 for CUDA 9.2"),
+    "a step of conda": ("conda install pytorch==1.6.0 cudatoolkit=10.2 -c pytorch", "torch 1.6.0 for CUDA 10.2"),
+    "a step without a CUDA version": ("conda install pytorch=1.5.1 -c pytorch", "torch 1.5.1 for CUDA 10.2"),
+    "an image": ("docker run -it pytorch/pytorch:1.6.0-cuda10.1-cudnn7-devel bash", "torch 1.6.0 for CUDA 10.1"),
 }
 SILENT = {
     "a newer release": "pip install torch==2.1.2",
     "an open release": "pip install torch",
     "a build for the CPU": "pip install torch==1.13.1 --index-url https://download.pytorch.org/whl/cpu",
-    "a package of conda": "conda install pytorch==1.10.1 cudatoolkit=10.2 -c pytorch",
+    "a build of conda-forge": "conda install pytorch==1.10.1 cudatoolkit=10.2 -c conda-forge",
+    "a build of Anaconda": "conda install pytorch==1.4.0 cudatoolkit=10.1",
+    "a build of conda for the CPU": "conda install pytorch==1.6.0 cpuonly -c pytorch",
+    "a build of conda with code for H100": "conda install pytorch==2.0.1 pytorch-cuda=11.8 -c pytorch -c nvidia",
+    "a wheel for the CPU": f"pip install torch==1.5.0+cpu {_FROM_TORCH_STABLE}",
     "a release of a later CUDA": "pip install torch==2.0.1 --index-url https://download.pytorch.org/whl/cu118",
 }
 
@@ -36,6 +51,16 @@ def test_the_newest_gpus_of_a_build_are_noted(name: str) -> None:
     notes = _notes(command)
     assert [(status, line) for status, line, _ in notes] == [("info", 3)]
     assert message in notes[0][2]
+    assert not _notes(command, title="# Setup on a V100")
+
+
+@each_case("name", [*WARNED])
+def test_builds_without_code_for_a_gpu_since_a100_give_a_warning(name: str) -> None:
+    command, message = WARNED[name]
+    notes = _notes(command)
+    assert [(status, line) for status, line, _ in notes] == [("warning", 3)]
+    assert message in notes[0][2]
+    assert "up to compute capability 7.x, and none for A100, RTX 30, RTX 40, H100 and newer" in notes[0][2]
     assert not _notes(command, title="# Setup on a V100")
 
 
