@@ -198,6 +198,10 @@ UNPROVEN = {
         "packages of notebook services: not in METADATA",
         "`pip list` in a new notebook of the service prints another set.",
     ),
+    "mac_wheels package": Unproven(
+        "names of the files of all releases",
+        "A release outside of the range has a wheel for the processor, or one in it has none.",
+    ),
     "python_limits limit": Unproven(
         "resolutions of an index by uv: no single wheel shows them",
         "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",

@@ -107,8 +107,14 @@ OPTIONS_WITH_VALUE = frozenset({
     "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",
 })  # fmt: skip
 REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.:]{0,2}$")
-# An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`.
-INDEX_FOR_ONE_TORCH = re.compile(r"https?://[^\s\"']{3,60}/whl/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})")
+# An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`,
+# `download.openmmlab.com/mmcv/dist/cu111/torch1.10.0/index.html`.
+INDEX_FOR_ONE_TORCH = re.compile(
+    r"https?://[^\s\"']{3,60}/(?:whl|mmcv/dist)/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})"
+)
+SOURCE_ONLY = re.compile(r"--no-binary\b")  # pip compiles, whatever builds the index has
+# A program of one Python: `pip3.14 install`, `python3.14 -m pip install`.
+PYTHON_OF_PIP = re.compile(r"(?<![\w./-])(?:pip|python(?=\S{1,8} -m pip ))(3\.\d{1,2}) (?:-m pip )?install\b")
 COMPANIONS = ("torchvision", "torchaudio", "torchtext")  # installed in the same command as torch
 TORCH_INDEX = re.compile(r"(?:whl/(?:nightly/|test/)?|--torch-backend[ =])(cu(\d{3})|cpu)\b")
 # pip takes a source archive if no wheel fits the platform and the Python.
@@ -184,6 +190,8 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
                 requested[name] = version or requested.get(name, "")
     requested = {name: "" if name in several else version for name, version in requested.items()}
     section.set_fact("stack.requested", requested or None)
+    pythons = {match[1] for line in lines for match in PYTHON_OF_PIP.finditer(line.text)}
+    section.set_fact("stack.python_version", pythons.pop() if len(pythons) == 1 else None, "from a pip command")
     if not lists_packages:
         _record_pins(section, lines, requested)
     _record_dtype(section, lines)
@@ -250,7 +258,7 @@ def _record_pinned_companions(section: Section, pins: dict[str, str]) -> None:
 
 def _record_index(section: Section, arguments: str, named: list[tuple[str, str]]) -> None:
     """The torch that the index of a command has the builds for, as the source of the packages."""
-    index = INDEX_FOR_ONE_TORCH.search(arguments)
+    index = None if SOURCE_ONLY.search(arguments) else INDEX_FOR_ONE_TORCH.search(arguments)
     for name, version in named if index else ():
         if index and name in KNOWN_PACKAGES and name not in ("torch", *COMPANIONS):
             section.distributions.setdefault(name, Distribution(name=name, version=version, source=index[1]))

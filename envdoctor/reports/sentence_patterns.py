@@ -14,6 +14,12 @@ MINOR = r"(\d{1,2}\.\d{1,2})"
 TORCH_WITH = r"v?\d\.\d{1,2}(?:\.\d{1,2})? ?(?:\(|with |/ ?)"
 NVCC = r"(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->))"
 VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
+MAC = r"\b(?:mac ?os(?: x)?|mac ?book|i?macs?(?: mini| pro| studio)?)\b"
+# The first word for a processor.
+ARCHITECTURES = {
+    "arm": "aarch64", "intel": "x86_64", "i3": "x86_64", "i5": "x86_64", "i7": "x86_64", "i9": "x86_64",
+    "apple": "arm64", "m1": "arm64", "m2": "arm64", "m3": "arm64", "m4": "arm64", "m5": "arm64",
+}  # fmt: skip
 PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
@@ -65,11 +71,15 @@ PATTERNS = tuple(
             "system.architecture",
             r"(?:\b|manylinux\w{4,9}_|linux_)(x86_64|aarch64|arm64|ARM(?= (?:cpu|CPU|processor|server)))\b",
         ),
+        ("system.architecture", rf"(?i)\b(intel)(?:[ -]\w{{1,9}}){{0,2}}[ -]{MAC}"),
+        ("system.architecture", rf"(?i){MAC}[^.;\n]{{0,30}}[ (](intel|i[3579]|m[1-5])\b"),
+        ("system.architecture", r"(?i)\b(apple silicon|apple m[1-5])\b"),
     )
 )
 SYSTEM = re.compile(
     r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11)
-    | mac\ ?book(?:\ (?:pro|air))? | mac\ (?:mini|studio|m[1-5]) | apple\ silicon | macos(?:\ \d{2}(?:\.\d)?)?
+    | i?mac(?:\ ?book)?(?:\ (?:pro|air))?(?=\ \d{4}) | mac\ ?book(?:\ (?:pro|air))? | imac | intel\ macs?
+    | mac\ (?:mini|studio|m[1-5]) | apple\ (?:silicon|m[1-5]) | macos(?:\ \d{2}(?:\.\d)?)?
     | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
       |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?
     | (?:ubuntu|debian|fedora|centos|rhel)\d{1,2}(?:\.\d{1,2}){0,2} | amazon\ linux(?:\ 2(?:023)?)?

@@ -16,7 +16,7 @@ from envdoctor.reports.handwritten_gpus import MAX_GPUS
 from envdoctor.reports.line_facts import END, MAX_LINE, values_of_lines
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
-from envdoctor.reports.sentence_patterns import DRIVER_ALONE, MINOR, PATTERNS, SYSTEM
+from envdoctor.reports.sentence_patterns import ARCHITECTURES, DRIVER_ALONE, MINOR, PATTERNS, SYSTEM
 from envdoctor.reports.statements import own_gpus, replaced_by_gpu, stated_versions
 
 # A clause about another machine, another time, or what would be needed.
@@ -286,6 +286,7 @@ def _agreed(values: set[str]) -> str:
 def _system_names(clause: str) -> Iterator[str]:
     for match in SYSTEM.finditer(clause):
         name = re.sub(r"(?i)^win(?:dows)? ?(1[01])", r"windows \1", match[1].lower())
+        name = re.sub(r"^(?:i?mac(?!os)|apple|intel mac).*", "macos", name)
         yield re.sub(r"^(ubuntu|debian|fedora|centos|rhel)(?=\d)", r"\1 ", name)
 
 
@@ -329,9 +330,8 @@ def _record(section: Section, path: str, value: str) -> None:
     elif path == "driver.branch":
         section.set_fact("driver.cuda", cuda_of_driver(f"{value}.999"), f"of the driver branch {value}")
     elif path == "system.architecture":
-        section.set_fact(path, "aarch64" if value == "arm" else value, note)
+        section.set_fact(path, ARCHITECTURES.get(value.partition(" ")[0], value), note)
     elif path == "system.os":
-        value = re.sub(r"^(?:mac ?book|mac (?:mini|studio|m\d)|apple silicon).*", "macos", value)
         section.set_fact(path, re.sub(r"(?i)macos", "macOS", value.title()), note)
         if value.startswith(("windows", "macos")):
             section.set_absent("system.wsl", "not Linux")

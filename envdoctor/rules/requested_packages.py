@@ -8,6 +8,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.mac_wheels import MacWheels, mac_wheels
 from envdoctor.knowledge.published import PublishedRelease, find_release, published_releases
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.releases import torch_pairings
@@ -17,6 +18,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import platform_of, python_option
 
 PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.14")  # the first one with a wheel is recommended
+BUILT_FOR_NUMPY_1 = frozenset({"torch", "torchvision", "torchaudio"})  # their last releases for Intel Macs
 NEWER_SYSTEM = "docker run --rm -it --gpus all nvidia/cuda:12.8.1-base-ubuntu24.04"
 
 
@@ -25,7 +27,8 @@ def requested_package_has_no_wheel_for_the_platform(machine: Machine, stack: Sta
     """A package that an install command of the report names has no wheel for this processor architecture.
 
     pip then takes the source archive, whose build fails without a CUDA toolkit, or an old release. The rule reads a
-    table of the wheels on PyPI.
+    table of the wheels on PyPI. For Macs with an Intel processor torch 2.2, TensorFlow 2.16 and ONNX Runtime 1.23 are
+    the last releases with one.
 
     Fix: use a release with a wheel, or a container that contains the package.
 
@@ -42,6 +45,8 @@ def requested_package_has_no_wheel_for_the_platform(machine: Machine, stack: Sta
             (evidence("system.architecture", machine.system.architecture),),
             *_newer(stack, lacking.name, platform),
         )
+    elif _on_mac(machine):
+        yield from _without_wheel_for_mac(machine, stack)
 
 
 @rule("PKG018", kind="environment", severity="error", cause="glibc-too-old")
@@ -106,9 +111,8 @@ class _Lacking(NamedTuple):
 
 def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
     """The first requested package without a wheel here; the reason is usually the same for the others."""
-    system = (machine.system.os.value or "").lower()
-    if "mac" in system:
-        return None  # PY005
+    if _on_mac(machine):
+        return None
     for name, version in (stack.requested.value or {}).items():
         # PY005; the wheels of torch for Windows and Linux are for the same Pythons
         if on_windows(machine) and name != "torch":
@@ -121,6 +125,38 @@ def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
             if dimension:
                 return _Lacking(name, wheels, dimension)
     return None
+
+
+def _on_mac(machine: Machine) -> bool:
+    return "mac" in (machine.system.os.value or "").lower()
+
+
+def _without_wheel_for_mac(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The problem of the first requested package that has no wheel for this Mac."""
+    architecture = (machine.system.architecture.value or "").replace("aarch64", "arm64")
+    for name, version in (stack.requested.value or {}).items():
+        row = mac_wheels().get(name)
+        if row is None or row.has_wheel(architecture, public_part(version)) or _is_installed(stack, name):
+            continue
+        processor = {"x86_64": " with an Intel processor", "arm64": " with an Apple processor"}.get(architecture, "")
+        yield Problem(
+            "error",
+            f"{name} {version}".rstrip() + f" has no wheel for a Mac{processor}",
+            (evidence("system.os", machine.system.os), evidence("system.architecture", machine.system.architecture)),
+            *_for_mac(stack, row, architecture),
+        )
+        return
+
+
+def _for_mac(stack: Stack, row: MacWheels, architecture: str) -> tuple[str, tuple[Remedy, ...]]:
+    releases = row.releases_for(architecture).rpartition("||")[2].strip()
+    if not releases:
+        return f"Leave {row.name} out, or use Linux with an NVIDIA GPU.", ()
+    others = ["numpy<2"] if row.name in BUILT_FOR_NUMPY_1 and architecture == "x86_64" else []
+    return (
+        f"Install {row.name}{releases}: these releases have a wheel for it.",
+        steps(shell_command("uv pip install {} {}", python_option(stack), [f"{row.name}{releases}", *others])),
+    )
 
 
 def _is_installed(stack: Stack, name: str) -> bool:

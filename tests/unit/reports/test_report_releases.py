@@ -89,3 +89,29 @@ def test_pure_python_of_an_index_for_one_torch_is_not_compiled_for_it() -> None:
 def test_the_fix_of_an_older_flashinfer_names_the_release_for_the_gpu() -> None:
     findings = diagnose_report(parse_report(f"{FAILS}flashinfer: 0.1.3\nGPU 0: Tesla T4\n"))
     assert any("0.1.6" in each.fix for each in findings)
+
+
+def test_the_index_of_mmcv_names_the_torch_of_its_wheels() -> None:
+    torch = "pip install torch==1.9.0+cu111 -f https://download.pytorch.org/whl/torch_stable.html\n"
+    page = "https://download.openmmlab.com/mmcv/dist/cu111/torch{}/index.html\n"
+    mmcv = f"{torch}pip install mmcv-full==1.6.2 -f {page}"
+    assert "torch-abi-mismatch" in blamed(mmcv.format("1.10.0"))
+    assert not blamed(mmcv.format("1.9.0"))
+    assert not blamed(mmcv.format("1.10.0").replace("mmcv-full==1.6.2", "mmcv-full==1.6.2 --no-binary :all:"))
+
+
+def test_the_name_of_pip_has_the_python_version() -> None:
+    assert parse_report("$ pip3.14 install spacy\n").stack.python_version.value == "3.14"
+    assert parse_report("python3.13 -m pip install vllm\n").stack.python_version.value == "3.13"
+    assert parse_report("pip3.12 install a\npip3.14 install a\n").stack.python_version.value is None
+
+
+def test_torchtext_ended_with_torch_2_3() -> None:
+    assert "torch-companion-mismatch" in blamed("torch        2.4.1+cu121\ntorchtext    0.18.0\n")
+    assert not blamed("torch        2.3.1+cu121\ntorchtext    0.18.0\n")
+
+
+def test_k2_without_cuda() -> None:
+    text = "k2 version: 1.24.4\nWith CUDA: {}\nPyTorch version: 2.3.1+cu121\nGPU 0: NVIDIA GeForce RTX 3090\n"
+    assert blamed(text.format(False)) == {"ext-cpu-build"}
+    assert not blamed(text.format(True))
