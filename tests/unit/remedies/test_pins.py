@@ -110,6 +110,7 @@ FAULTS = [
     ("PKG069", V4, "webrtcvad 2.0.10, setuptools 84.2.1"),
     ("PKG070", V4, "pyworld 0.3.5, setuptools 84.2.1"),
     ("PKG071", OLD, "dgl 2.1.0"),
+    ("PKG072", OLD, "torch 1.10.1, torchvision 0.11.2, tensorboard 2.11.2, setuptools 60.9.3"),
     ("PKG022", V4, "gradio 3.48.0, starlette 1.10.0"),
     ("PKG023", V4, "gradio 4.44.1, gradio-client 1.3.0, pydantic 2.13.5"),
     ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),
