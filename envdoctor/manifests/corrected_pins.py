@@ -15,7 +15,13 @@ from envdoctor.knowledge.published import find_release, is_older_than_table, pub
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
-from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, NOT_FROM_INDEX, WITHOUT_NEED, DroppedPackage
+from envdoctor.manifests.dropped_packages import (
+    BEFORE_WITH_CONDA,
+    NOT_FROM_INDEX,
+    OF_ANOTHER_MACHINE,
+    WITHOUT_NEED,
+    DroppedPackage,
+)
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.main_branches import unfit_branches
@@ -49,6 +55,7 @@ _REPLACEMENTS = {
     "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
 }
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
+_FOLDER_OF_A_FREEZE = re.compile(r"@ file:/")  # of a pip freeze
 _UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
 
 
@@ -321,13 +328,20 @@ def _requirement_text(name: str, package: ResolvedPackage | None, command: str) 
         return "", WITHOUT_NEED if name in CONDA_ONLY else BEFORE_WITH_CONDA.format(package.reason)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package and (package.origin in (URL_ORIGIN, LOCAL_FOLDER) or (is_valid and not package.version)):
-        return "", NOT_FROM_INDEX.format(command or shell_command("uv pip install {}", package.reason))
+        return _of_an_address(name, package.reason, command)
     if package is None or not is_valid:
         return "", "" if is_valid else "its name is not valid"
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):
         return _normalized(f"{name}{package.specifier}") if package.specifier else name, ""
     return _normalized(f"{name}=={_usable_version(name, version)}"), ""
+
+
+def _of_an_address(name: str, requirement: str, command: str) -> tuple[str, str]:
+    """No requirement but a command; for a folder of another machine, any release of a package of the tables."""
+    if _FOLDER_OF_A_FREEZE.search(requirement):
+        return (name, "") if published_releases(name) else ("", OF_ANOTHER_MACHINE)
+    return "", NOT_FROM_INDEX.format(command or shell_command("uv pip install {}", requirement))
 
 
 def _normalized(text: str) -> str:

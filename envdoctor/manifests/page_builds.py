@@ -14,6 +14,7 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import is_known
 from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
 from envdoctor.redact.variables import redact_variable
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 # What wheels bring along, or what they do not need.
@@ -64,7 +65,7 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
     found: dict[str, str] = {}
     for action in (install.action for install in _steps_of(context, state)):
         for each in (each for each in action.requirements if each.url and each.name):
-            address = each.text if each.url in each.text else f"{each.name} @ {each.url}"
+            address = _address(each)
             isolation = ("--no-build-isolation",) if each.name in built else ()
             # The main branch of a repository can require other releases than those of the set.
             keeps_set = each.url.startswith("git+") and not action.no_deps
@@ -75,6 +76,14 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
                 is_own = False
             found[each.name] = action.command if is_own and " " in action.command else own
     return found
+
+
+def _address(requirement: InstallRequirement) -> str:
+    """The requirement of a command; a repository without its name: the project in it can have another one."""
+    if requirement.url.startswith("git+") and not requirement.extras:
+        return requirement.url
+    is_complete = requirement.url in requirement.text
+    return requirement.text if is_complete else f"{requirement.name} @ {requirement.url}"
 
 
 def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:

@@ -163,7 +163,7 @@ def _pixi_requirements(feature: dict[str, Any], key: str, platform: str, text: s
         for package, value in table(place, key).items():
             row = value if isinstance(value, dict) else {}
             version = str(row.get("version") or ("*" if row else value)).strip()
-            url = next((str(row[each]) for each in ("git", "url", "path") if each in row), "")
+            url = _address(row)
             specifier = "" if version == "*" or url else "".join(version.split())
             if specifier[:1].isdigit():
                 exact = key == "dependencies" and "*" not in specifier and specifier.count(".") < 2
@@ -175,6 +175,15 @@ def _pixi_requirements(feature: dict[str, Any], key: str, platform: str, text: s
             yield InstallRequirement(
                 normalize_name(package), specifier.partition("|")[0], extras, url, shown, _line_of_key(text, package)
             )
+
+
+def _address(row: dict[str, Any]) -> str:
+    """The address of a package: of a repository with `git+` and its revision, as pip and uv write it."""
+    if git := str(row.get("git") or ""):
+        revision = next((str(row[each]) for each in ("rev", "ref", "tag", "branch") if row.get(each)), "")
+        address = git if git.startswith("git+") else f"git+{git}"
+        return f"{address}@{revision}" if revision else address
+    return next((str(row[each]) for each in ("url", "file", "path") if each in row), "")
 
 
 def _pixi_indexes(feature: dict[str, Any]) -> Iterator[str]:
@@ -212,7 +221,7 @@ def read_pipfile(text: str, name: str, files: Files) -> Document:  # noqa: ARG00
             version = str(row.get("version") or ("*" if row else value)).strip()
             specifier = "" if version == "*" else version
             extras = tuple(normalize_name(str(each)) for each in items(row.get("extras")))
-            url = next((str(row[each]) for each in ("git", "file", "path") if each in row), "")
+            url = _address(row)
             requirements.append(
                 InstallRequirement(
                     normalize_name(package), specifier, extras, url, f"{package}{specifier}",

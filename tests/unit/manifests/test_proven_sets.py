@@ -21,6 +21,7 @@ from envdoctor.manifests.dropped_packages import (
     BEFORE_WITH_CONDA,
     BUILT_FROM_SOURCE,
     NOT_FROM_INDEX,
+    OF_ANOTHER_MACHINE,
     OF_PAGE,
     WITHOUT_NEED,
     dropped_lines,
@@ -166,7 +167,7 @@ ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
 @each_case(
     "requirement, command",
     [
-        (f"openfold @ {OPENFOLD}", f"{KEEPING} --no-build-isolation 'openfold @ {OPENFOLD}'"),  # imports torch
+        (f"openfold @ {OPENFOLD}", f"{KEEPING} --no-build-isolation {OPENFOLD}"),  # imports torch
         ("git+https://github.com/NVIDIA/dllogger.git", f"{KEEPING} git+https://github.com/NVIDIA/dllogger.git"),
         (f"robosuite @ {ARCHIVE}", f"uv pip install 'robosuite @ {ARCHIVE}'"),
     ],
@@ -176,6 +177,29 @@ def test_a_package_of_an_address_gets_the_command_that_installs_it(requirement: 
     ((name, reason),) = [(each.name, each.reason) for each in main.dropped]
     assert reason == NOT_FROM_INDEX.format(command)
     assert name in ("openfold", "dllogger", "robosuite")
+
+
+@each_case(
+    "source", ['git = "https://github.com/openai/whisper.git"', 'git = "git+https://a.example/b.git", ref = "v2"']
+)
+def test_a_repository_of_a_pipfile_has_an_address_that_uv_installs(source: str) -> None:
+    text = f'[packages]\ntorch = "==2.1.0"\nwhisper = {{{source}}}\n'
+    (guide,) = read_input(text, "Pipfile", Files(None, "x86_64"), "x86_64").paths
+    ((name, reason),) = [(each.name, each.reason) for each in audit_paths(guide, [guide]).main.dropped]
+    address = "git+https://github.com/openai/whisper.git" if "openai" in source else "git+https://a.example/b.git@v2"
+    assert (name, reason) == ("whisper", NOT_FROM_INDEX.format(f"{KEEPING} {address}"))
+
+
+FREEZE = "file:///D:/bld/numpy_1660672939211/work"
+
+
+def test_a_folder_of_another_machine_is_no_requirement_of_a_set() -> None:
+    steps = ("torch==2.1.0", f"numpy @ {FREEZE}", f"win-inet-pton @ {FREEZE}", "ext @ file:///home/ann/ext")
+    main = audit_guide(sh(*(f"pip install '{each}'" for each in steps)), name="guide.md").main
+    assert "numpy" in main.requirements
+    assert {each.name: each.reason for each in main.dropped} == {
+        "win-inet-pton": OF_ANOTHER_MACHINE, "ext": OF_ANOTHER_MACHINE,
+    }  # fmt: skip
 
 
 GIT = "git+https://github.com/huggingface/"
