@@ -158,7 +158,10 @@ class BlockReader:
             if program and (folders := self.directory.folders_of(program.script)):
                 own = [self.files.folder.absolute()] if self.files.folder else []  # of a block for a new shell
                 folders = tuple(dict.fromkeys((*folders, *self.copied_folders, *own)))
-                self.launches.append(Launch(command.line, str(command), program, folders, self.instruction))
+                has_returned = self.directory.has_returned
+                self.launches.append(
+                    Launch(command.line, str(command), program, folders, has_returned, self.instruction)
+                )
             if command.words[:2] == ("uv", "sync") and not self.directory.place and self.directory.folders:
                 self.syncs.append(command)
             if command.heredoc:

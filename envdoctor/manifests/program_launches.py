@@ -61,6 +61,7 @@ class Launch(NamedTuple):
     command: str
     program: Program
     folders: tuple[Path, ...]  # in which it can run, the likely one first
+    has_returned: bool = False  # from a directory that only a reader has, which a block before enters
     instruction: str = ""  # CMD or ENTRYPOINT of a Dockerfile: the command of a container
 
 

@@ -9,7 +9,7 @@ import stat
 from itertools import islice
 from pathlib import Path
 
-from envdoctor.core.paths import is_file
+from envdoctor.core.paths import is_file, is_folder
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
@@ -96,8 +96,12 @@ class WorkingDirectory:
                 self.clones[self._joined(words[index + 1] if len(words) > index + 1 else name)] = name
         elif words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
             target = self.previous if words[1] == "-" else self._in_new_shell(" ".join(words[1:2]))
-            is_placeholder = _PLACEHOLDER.fullmatch(words[1]) and not self._clone(target)
-            self.before_placeholder, self.is_later_block = self.current if is_placeholder else None, False
+            is_placeholder = _PLACEHOLDER.fullmatch(words[1]) or self._place_of_value(words[1]) is None
+            is_again = self.before_placeholder is not None and self.place is None
+            before = self.before_placeholder if is_again else self.current
+            is_clone = self._clone(target) not in ("", _ELSEWHERE)  # `git clone URL $COCOAPI`
+            self.before_placeholder = before if is_placeholder and not is_clone else None
+            self.is_later_block = False
             self.previous, self.current = self.current, target
         elif words[:1] == ["popd"]:
             self.previous, self.current = self.current, self.previous
@@ -132,15 +136,22 @@ class WorkingDirectory:
         return () if place is None else self.own_files.folders_at(place)
 
     def folders_of(self, script: str) -> tuple[Path, ...]:
-        """The directories in which a command can run a script.
-
-        After a block that enters a placeholder, `cd path_to_checkpoints`, a reader returns to scripts of the project.
-        """
-        if self.place is not None or self.before_placeholder is None or not self.is_later_block:
+        """The directories in which a command can run a script."""
+        if not self.has_returned:
             return self.folders
-        place = self._place(self.before_placeholder)
+        place = self._place(self.before_placeholder or "")
         folders = () if place is None else self.own_files.folders_at(place)
-        return folders if script and any(is_file(folder / script) for folder in folders) else ()
+        inner = posixpath.dirname(posixpath.normpath(script))
+        is_there = any(is_file(folder / script) or (inner and is_folder(folder / inner)) for folder in folders)
+        return folders if script and is_there else ()
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether a block before enters a directory that only a reader has.
+
+        After a block with `cd path_to_checkpoints` or `cd $COCOAPI`, a reader returns to scripts of the project.
+        """
+        return self.place is None and self.before_placeholder is not None and self.is_later_block
 
     def place_of(self, url: str) -> str | None:
         """The directory of the own project that a requirement names: a folder, or the address of the repository."""
@@ -167,6 +178,10 @@ class WorkingDirectory:
             return target
         again = posixpath.normpath(posixpath.join(self._clone(self.current) or self.start, path))
         return again if self._is_there(again) else target
+
+    def _place_of_value(self, path: str) -> str | None:
+        """The place of a directory, empty for one without a variable; None for `$COCOAPI`."""
+        return "" if is_known(path) else self._place(self._joined(path))
 
     def _is_there(self, path: str) -> bool:
         """Whether the own project has a directory on disk."""

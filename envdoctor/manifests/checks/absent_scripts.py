@@ -33,6 +33,8 @@ _MADE = (
     r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]{0,200}"
 )
 _SAVED = r"\b(?:sav|writ|creat|cop(?:y|i)|past|put)\w*\s[^.;]{0,80}?\b(?:file|as|into|in|to|named|called)\s+\W{0,3}"
+_PATH = re.compile(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
+_OF_EXAMPLES = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
@@ -50,17 +52,40 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     a reader is to replace.
     """
     checkout = context.guide.checkout
-    launches = [each for each in context.guide.launches if each.line and each.program.script]
-    if checkout is None or not launches or not checkout.is_clone or not checkout.paths:
+    if checkout is None or not checkout.is_clone or not checkout.paths:
         return
+    launches = _own_launches(context, checkout)
     named = {each.program.script: each for each in reversed(launches)}
     absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
     if len(absent) * 2 > len(named):  # they are those of another project
-        absent = {script: each for script, each in absent.items() if _is_in_unnamed_folder(context, checkout, each)}
+        absent = {script: each for script, each in absent.items() if _is_of_checkout(context, checkout, each)}
     for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
         starts = {each.line for each in launches if each.program.script == script}
         if not can_come_from_elsewhere(context, checkout, script, starts):
             yield from _absent(context, checkout, script, launch)
+
+
+def _own_launches(context: GuideContext, checkout: Checkout) -> list[Launch]:
+    """The starts of scripts. After `cd $COCOAPI`, only of folders of which another script is there."""
+    launches = [each for each in context.guide.launches if each.line and each.program.script]
+    there = {posixpath.dirname(each.program.script) for each in launches if _is_there(checkout, each)}
+    return [each for each in launches if not each.has_returned or posixpath.dirname(each.program.script) in there]
+
+
+def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a script is one of the checkout, that has it in another folder or another file of its command."""
+    path = posixpath.normpath(launch.program.script)
+    same = [each for each in checkout.paths if posixpath.basename(each) == posixpath.basename(path)]
+    is_moved = _is_in_unnamed_folder(context, checkout, launch) or _has_longer_folders(same, path)
+    return is_moved or _gets_own_file(context, checkout, launch)
+
+
+def _has_longer_folders(files: Sequence[str], path: str) -> bool:
+    """Whether the folders of all files have the words of the folder of a path, and others: `code_bow` for `code`."""
+    folder = posixpath.dirname(path)
+    longer = (posixpath.dirname(each) for each in files)
+    is_usual = _USUAL.fullmatch(posixpath.basename(path))
+    return bool(files) and bool(folder) and not is_usual and all(_words(folder) < _words(each) for each in longer)
 
 
 def _is_there(checkout: Checkout, launch: Launch) -> bool:
@@ -96,12 +121,18 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     elsewhere = [each for each in code if each.rpartition("/")[2] == name]
     below = [each for each in elsewhere if folder and _is_below_first_folder(each, path, checkout, launch)]
     below = below or _in_folder_of_like_name(elsewhere, path)
+    is_in_folder = (
+        bool(folder)
+        and not any(each.endswith(f"/{path}") for each in elsewhere)
+        and (any(each.startswith(f"{folder}/") for each in code) or _has_longer_folders(elsewhere, path))
+    )
+    below = below or (elsewhere if is_in_folder else [])
     has_left_out_cd = bool(elsewhere) and not below
     is_of_reader = bool(_USUAL.fullmatch(name)) and not _is_in_unnamed_folder(context, checkout, launch)
     if has_left_out_cd and (folder or len(elsewhere) > 1 or is_of_reader):
         return  # the guide leaves out the step that enters its directory
     if elsewhere:
-        nearest = (below or elsewhere)[0]
+        nearest = "" if is_in_folder and (len(below) > 1 or _USUAL.fullmatch(name)) else (below or elsewhere)[0]
     elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
@@ -109,8 +140,9 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         nearest = f"{folder}/{other}" if other else ""
     else:
         nearest = "" if folder else _other_name(context, checkout, launch, code)
+        is_own = _gets_own_file(context, checkout, launch)
         is_usual = not folder and _USUAL.fullmatch(name)
-        if not nearest and (is_usual or not _is_in_own_directory(context, checkout, launch)):
+        if not nearest and not is_own and (is_usual or not _is_in_own_directory(context, checkout, launch)):
             return
     line = line_of(context, launch.line, script)
     yield Problem(
@@ -141,6 +173,21 @@ def _is_in_unnamed_folder(context: GuideContext, checkout: Checkout, launch: Lau
         return False
     parts = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, folder.split('/')))})(?![\w-]|\.\w)")
     return not any(parts.search(line) for line in context.guide.lines)
+
+
+def _gets_own_file(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a command passes a file of the checkout that is no example, and the guide starts a script next to it.
+
+    Such as `accelerate launch --config_file configs/fsdp.yaml train.py` and `torchrun eval.py`.
+    """
+    passed = {posixpath.normpath(each) for each in _PATH.findall(launch.command)}
+    has_own = any(not _OF_EXAMPLES.search(each) and each in checkout.paths for each in passed)
+    others = [
+        each for each in context.guide.launches if each.line and "/" not in each.program.script.removeprefix("./")
+    ]
+    return has_own and any(
+        _is_there(checkout, each) for each in others if each.program.script not in ("", "setup.py")
+    )
 
 
 def _in_folder_of_like_name(files: list[str], path: str) -> list[str]:

@@ -20,12 +20,15 @@ ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line an
     "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
     "another letter": ("python lonley.py", (4, "Start lonely.py")),
     "a folder of almost the same name": ("bash script/run_zs.sh", (4, "Start scripts/run_zs.sh")),
+    "another folder of the checkout": ("python scripts/draw_lines.py", (4, "Start deep/lines/draw_lines.py")),
+    "a folder without a part of its name": ("python small/fit_model.py", (4, "Start small_data/fit_model.py")),
     "a wrong inner folder": ("python deep/draw/draw_lines.py", (4, "Start deep/lines/draw_lines.py")),
 }
 PRESENT: dict[str, tuple[str, ...]] = {
     "a file": ("python scripts/measure_memory.py",),
     "after cd": ("cd scripts", "bash run_zs.sh"),
     "without cd, a folder of another name": ("python lib/draw_lines.py",),
+    "a usual name in a folder without a part of its name": ("python small/main.py",),
     "without cd": ("python lines/draw_lines.py",),
     "the program of a reader": ("accelerate launch my_training.py",),
     "a placeholder": ("python scripts/your_script.py",),
@@ -42,7 +45,13 @@ PRESENT: dict[str, tuple[str, ...]] = {
 
 
 def _scripts(checkout: Path, *commands: str, guide: str = "README.md") -> list[Finding]:
-    for name in ("scripts/run_zs.sh", "scripts/measure_memory.py", "deep/lines/draw_lines.py"):
+    for name in (
+        "scripts/run_zs.sh",
+        "scripts/measure_memory.py",
+        "deep/lines/draw_lines.py",
+        "small_data/fit_model.py",
+        "small_data/main.py",
+    ):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("cd deep\n" if name.endswith(".sh") else "\n")
     text = sh(*commands, "python train.py", "python lonely.py")
@@ -95,6 +104,51 @@ def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:
     commands = ("pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
     assert not _scripts(checkout, *commands, guide="SETUP.md")
     assert [each.line for each in _scripts(checkout, *commands)] == [4]  # a README next to code: an unpacked archive
+
+
+RETURNS: dict[str, tuple[tuple[str, ...], bool]] = {  # the first block, and whether the next one is in the checkout
+    "an unknown directory": (
+        ("git clone https://github.com/a/api $API", "cd $API/python", "python setup.py install"),
+        True,
+    ),
+    "two of them": (("cd ${ROOT}/lib", "make", "cd $API", "python3 setup.py install --user"), True),
+    "the clone of another project": (("git clone https://github.com/a/api", "cd api", "python build.py"), False),
+    "no directory": (("pip install torch==2.8.0",), True),
+}
+
+
+@each_case("name", [*RETURNS])
+def test_the_next_block_runs_in_the_checkout_again(name: str, checkout: Path) -> None:
+    commands, returns = RETURNS[name]
+    first = (
+        f"git clone https://github.com/a/{checkout.name}",
+        "pip install torch==2.8.0",
+        *commands,
+        "```",
+        "```bash",
+    )
+    starts = ("python scripts/absent_tables.py", "python scripts/measure_memory.py")
+    assert len(_scripts(checkout, *first, *starts)) == returns
+    if name != "no directory":
+        assert not _scripts(checkout, *first, starts[0])
+
+
+OWN_FILES: dict[str, tuple[str, bool]] = {  # the command, and whether the start is reported
+    "a configuration of the checkout": ("accelerate launch --config_file small_data/fsdp.yaml run.py", True),
+    "in a folder of its own": ("deepspeed run.py --deepspeed ./small_data/fsdp.yaml", True),
+    "one that the checkout does not have": ("accelerate launch --config_file small_data/other.yaml run.py", False),
+    "an example": ("accelerate launch --config_file examples/fsdp.yaml run.py", False),
+    "no file": ("accelerate launch run.py", False),
+}
+
+
+@each_case("name", [*OWN_FILES])
+def test_a_usual_name_is_that_of_the_project_with_a_file_of_the_checkout(name: str, checkout: Path) -> None:
+    for file in ("small_data/fsdp.yaml", "examples/fsdp.yaml", "lonely.py"):
+        (checkout / file).parent.mkdir(exist_ok=True)
+        (checkout / file).write_text("\n")
+    command, is_reported = OWN_FILES[name]
+    assert bool(_scripts(checkout, "pip install torch==2.8.0", command)) is is_reported
 
 
 def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
