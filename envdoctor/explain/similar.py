@@ -27,13 +27,15 @@ MOST_CAUSES = 3
 EXCEPTION = re.compile(r"\w(?:Error|Exception): |: error: argument ")  # the latter of argparse
 QUOTED = re.compile(r"'([\w.]+)'")
 DOTTED = re.compile(r"\b([a-z]\w+)\.[a-z]\w+\b(?!/)")  # numpy.int64: the known message is about a name of this module
+# The part that every failed assertion of torch shares: the expression before it is the message.
+ASSERTION = re.compile(r'INTERNAL ASSERT FAILED(?: at "[^"\n]{1,200}":\d+)?,? ?(?:please report a bug to PyTorch\.?)?')
 WORD = re.compile(r"[a-z]{2,}|\d{3,}")
 WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
 
 def words_of(text: str) -> frozenset[str]:
     """The words of a text; identifiers are split at underscores, capital letters and digits."""
-    return frozenset(WORD.findall(WORD_START.sub(" ", text).lower()))
+    return frozenset(WORD.findall(WORD_START.sub(" ", ASSERTION.sub(" ", text)).lower()))
 
 
 class Phrases(Record, frozen=True):
