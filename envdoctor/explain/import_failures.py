@@ -23,6 +23,12 @@ INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
 ERROR = re.compile(r"\b(?:AttributeError|TypeError|NameError|ImportError|ModuleNotFoundError): [^\n]{1,400}")
 CIRCULAR = "partially initialized module"  # the order of the imports, in the program or the library
 OF_THE_CALL = "got multiple values for"  # an argument that the caller passes twice
+# A library that refuses its import has a message of its own: `AMD GPU ... does not support flash-attention`. What it
+# only passes on is the error of the import.
+REFUSED = re.compile(r"^\s*raise (?:ImportError|ModuleNotFoundError)\(", re.MULTILINE)
+PASSED_ON = re.compile(
+    r"(?i)\b(?:because|error|reason|traceback)\b[^\n]*: ?\S|annot import name|No module named|DLL load failed"
+)
 MISSING_PART = re.compile(r"No module named '\w+\.")  # of a package that is installed
 INNER_FRAMES = 3  # a module, the function that it calls, and `__getattr__` of a package that loads its parts later
 TRACEBACKS = 20  # of a text
@@ -45,6 +51,10 @@ def import_failure(text: str) -> dict[Symptom, Hit]:
         error = ERROR.search(block, frames[-1].end()) if frames else None
         raised_in = INSTALLED.search(frames[-1]["path"]) if frames else None
         if not error or not raised_in or CIRCULAR in error[0] or OF_THE_CALL in error[0]:
+            continue
+        if REFUSED.search(block, frames[-1].end(), error.start()) and not PASSED_ON.search(
+            error[0].partition(": ")[2]
+        ):
             continue
         imports = [each for each in frames[-INNER_FRAMES:] if each["function"] == "<module>"]
         importing = [found["package"] for each in imports if (found := INSTALLED.search(each["path"]))]

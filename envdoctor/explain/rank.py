@@ -38,6 +38,7 @@ from envdoctor.explain.placeholders import (
 from envdoctor.explain.refute import CONTRADICTIONS, refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
+from envdoctor.explain.stated_needs import stated_need
 from envdoctor.explain.systems import System, check_on, questions_on, remedies_on, system_of
 from envdoctor.knowledge.causes import Question, causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
@@ -119,6 +120,8 @@ def explain(
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     symptoms = matching_symptoms(scanned, table.symptoms)
+    if not derived and not symptoms:
+        derived = stated_need(scanned.excerpt)
     if not derived and not findings and all(symptom.undecided for symptom in symptoms):
         derived = import_failure(scanned.excerpt)
     if not derived and not symptoms:

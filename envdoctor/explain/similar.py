@@ -28,7 +28,9 @@ EXCEPTION = re.compile(r"\w(?:Error|Exception): |: error: argument ")  # the lat
 QUOTED = re.compile(r"'([\w.]+)'")
 DOTTED = re.compile(r"\b([a-z]\w+)\.[a-z]\w+\b(?!/)")  # numpy.int64: the known message is about a name of this module
 # The part that every failed assertion of torch shares: the expression before it is the message.
-ASSERTION = re.compile(r'INTERNAL ASSERT FAILED(?: at "[^"\n]{1,200}":\d+)?,? ?(?:please report a bug to PyTorch\.?)?')
+ASSERTION = re.compile(
+    r'INTERNAL ASSERT FAILED(?: at "[^"\n]{1,200}":\d+)?,? ?(?:please report a bug to PyTorch\.?)?'
+)
 WORD = re.compile(r"[a-z]{2,}|\d{3,}")
 WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
