@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from envdoctor.commands.audit_file import AuditResult, FileAudit, UnreadableFile, audit_file, is_environment
 from envdoctor.commands.audit_fix import Corrections
+from envdoctor.commands.audit_repeated import without_repeated
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Finding, Machine
@@ -105,7 +106,7 @@ def audit_directory(
         )
     compared = [NamedDocument(each.result.name, each.document, each.stack) for each in audits]
     return DirectoryAudit(
-        tuple(each.result for each in audits), tuple(skipped), tuple(unreadable), compare_documents(compared),
+        without_repeated(audits), tuple(skipped), tuple(unreadable), compare_documents(compared),
         tuple(search.omitted),
     )  # fmt: skip
 

@@ -64,6 +64,7 @@ class AuditResult(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what the written files do not contain
     commands: tuple[str, ...] = ()  # with --fix: what completes the correction, such as `uv lock`
     trials: tuple[EnvironmentTrial, ...] = ()  # with --trial: what was installed and imported
+    elsewhere: tuple[str, ...] = ()  # of a directory: other files that have findings of this one as well
 
     @property
     def is_undecided(self) -> bool:

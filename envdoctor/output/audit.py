@@ -12,7 +12,8 @@ from envdoctor.output.text import Part, Text, count, indent
 
 def render_audit(result: AuditResult) -> list[Part]:
     """Findings in the order of the lines, then the corrected requirements and the written files."""
-    verdict = f"{coverage_text(result)}, {count(len(result.findings), 'finding')}"
+    further = f", others: see {', '.join(result.elsewhere)}" if result.elsewhere else ""
+    verdict = f"{coverage_text(result)}, {count(len(result.findings), 'finding')}{further}"
     parts: list[Part] = [Text.assemble((result.name, "title"), f"  {result.kind}: {verdict}")]
     unread = result.coverage.unread
     if not result.findings:
@@ -33,7 +34,9 @@ def render_audit(result: AuditResult) -> list[Part]:
 
 
 def _mark(result: AuditResult, indentation: str = "") -> tuple[str, str]:
-    """The mark of an audit without findings. What was not read may have problems."""
+    """The mark of an audit without findings of its own. What was not read may have problems."""
+    if result.elsewhere:
+        return f"{indentation}- ", ""
     return (f"{indentation}? ", "unknown") if result.coverage.unread else (f"{indentation}✓ ", "ok")
 
 
@@ -87,7 +90,9 @@ def render_audits(result: AuditsResult) -> list[Part]:
     for audit in result.audits:
         if not audit.findings:
             unread = audit.coverage.unread
-            text = f"  {audit.kind}: {coverage_text(audit)}, no problems found{' in that' if unread else ''}"
+            others = ", ".join(audit.elsewhere)
+            found = f"no problems but those of {others}" if others else "no problems found"
+            text = f"  {audit.kind}: {coverage_text(audit)}, {found}{' in that' if unread else ''}"
             parts.append(Text.assemble(_mark(audit), (audit.name, "title"), text))
             parts += [indent(Text(trial_text(audit)))] if audit.trials else []
             parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,6 +40,15 @@ def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> EarlierS
                 fills = all(any(isinstance(action, Install | UseImage) for action in each.actions) for each in found)
                 return EarlierSteps(found[0]) if fills else None
     return None
+
+
+def installing_lines(guides: Sequence[Guide], own: Path, path: Path, kind: str) -> frozenset[int]:
+    """The lines of the steps of a guide that install a manifest in its directory or below it."""
+    if kind not in _KINDS or not path.is_relative_to(own.parent):
+        return frozenset()
+    relative = path.relative_to(own.parent).as_posix()
+    steps = (each for guide in guides for each in guide.actions if isinstance(each, Install) and each.tool != "conda")
+    return frozenset(step.line for step in steps if _installs(step, relative, kind))
 
 
 def _before(guide: Guide, path: str, kind: str) -> Guide | None:

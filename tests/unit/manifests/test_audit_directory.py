@@ -7,12 +7,17 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.cases import each_case
 from support.command import envdoctor
+from support.guide_cases import sh
 
 from envdoctor.commands import audit_directory
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
+from envdoctor.commands.audit_file import FileAudit, audit_text
+from envdoctor.commands.audit_repeated import without_repeated
 from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Finding
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.comparison import NamedDocument, files_contradict_each_other
 from envdoctor.manifests.inputs.recognition import read_input
@@ -187,3 +192,38 @@ def test_a_page_that_installs_is_a_guide(name: str, text: str, is_audited: bool,
     assert [Path(each.name).name for each in audits if each.name.endswith(".md")] == (
         [name] if is_audited else []
     )
+
+
+def test_a_finding_of_a_guide_and_its_manifest_is_listed_once(tmp_path: Path) -> None:
+    steps = ("conda install pytorch==2.2.1 pytorch-cuda=12.1 -c pytorch -c nvidia", "pip install -r requirements.txt")
+    write(
+        tmp_path, README_md=sh(*steps), requirements_txt="transformers==4.57.1\ntorch==2.4.0\n",
+        more__requirements_txt="transformers==4.57.1\ntorch==2.4.0\n",
+    )  # fmt: skip
+    result, code = audit(tmp_path)
+    guide, more, own = sorted(result.audits, key=lambda each: each.name)
+    assert code == 1
+    assert [each.id for each in own.findings if each.status == "error"] == ["RUN010"]
+    assert not [each for each in guide.findings if each.id == "RUN010"]
+    assert [Path(each).name for each in guide.elsewhere] == ["requirements.txt"]
+    assert own.elsewhere == more.elsewhere == ()
+    shown = envdoctor("audit", str(tmp_path), home=tmp_path).stdout
+    assert shown.count("RUN010") == 1
+    assert "README.md  guide: 3 packages and 2 steps read" in shown
+    assert f"no problems but those of {tmp_path}/requirements.txt" in " ".join(shown.split())
+
+
+def test_a_finding_on_a_program_is_that_of_the_guide_that_starts_it(tmp_path: Path) -> None:
+    def with_finding(name: str, text: str, line: int) -> FileAudit:
+        (tmp_path / name).write_text(text)
+        found = audit_text(text, str(tmp_path / name), None, None)
+        missing = Finding("RUN181", "", "error", "train.py:2 imports tqdm, and no step installs it", line=line)
+        return found._replace(result=replace(found.result, findings=(missing,)))
+
+    pins = with_finding("requirements.txt", "torch==2.4.0\n", 1)
+    readme = with_finding("README.md", sh("pip install -r requirements.txt", "python train.py"), 4)
+    guide, manifest = without_repeated([readme, pins])
+    assert ([each.line for each in guide.findings], guide.elsewhere) == ([4], ())
+    assert (manifest.findings, manifest.elsewhere) == ((), (readme.result.name,))
+    other = with_finding("other.txt", "torch==2.4.0\n", 1)
+    assert without_repeated([readme, other]) == (readme.result, other.result)
