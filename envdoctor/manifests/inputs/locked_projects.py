@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from envdoctor.core.files import decode_text, read_file
 from envdoctor.core.records import Finding
-from envdoctor.manifests.files import Files, project_folder
+from envdoctor.manifests.files import project_folder
 from envdoctor.manifests.inputs.locks import pipenv_sets
-from envdoctor.manifests.inputs.steps_of_locks import step_of_lock
+from envdoctor.manifests.inputs.steps_of_locks import locked_step
 
 # On the release that is installed today: what it is incompatible with, and what it does not have.
 _OF_TODAY = frozenset({"RUN003", "RUN078", "RUN222"})
-_SYNCS = (("uv", "sync"), ("poetry", "install"), ("pdm", "sync"))
 _READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
 # Of the project itself, which then has no lock: `pip install -e .[gpu]`. After `uv sync` it changes nothing.
 _PIP = re.compile(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
@@ -38,7 +37,7 @@ def with_locked_releases(findings: tuple[Finding, ...], folder: Path) -> tuple[F
     The audit of the lock judges what the lock has. With pip, which reads no lock, the finding is as before.
     """
     named = {each.id for each in findings if each.status in ("error", "warning")}
-    pins = _locked(folder) if named & _OF_TODAY and not _is_installed_with_pip(folder) else {}
+    pins = _locked(folder) if named & _OF_TODAY and not is_installed_with_pip(folder) else {}
     return tuple(_with_pin(each, pins) if each.id in _OF_TODAY else each for each in findings)
 
 
@@ -87,16 +86,12 @@ def _with_pin(finding: Finding, pins: dict[str, tuple[str, str]]) -> Finding:
 
 def _locked(folder: Path) -> dict[str, tuple[str, str]]:
     """The lock and the release of each package in it."""
-    files = Files(folder)
-    for words in _SYNCS:
-        step = step_of_lock(words, 1, files)
-        if step and step.file.endswith(".lock"):
-            pinned = (each for each in step.install.requirements if each.pin)
-            return {each.name: (step.file, each.pin) for each in pinned}
-    return {}
+    step = locked_step(folder)
+    return {each.name: (step.file, each.pin) for each in step.install.requirements if each.pin} if step else {}
 
 
-def _is_installed_with_pip(folder: Path) -> bool:
+def is_installed_with_pip(folder: Path) -> bool:
+    """Whether the README of a project installs it with pip, which reads no lock."""
     for text in (_text(folder / name) for name in _READMES):
         found = _PIP.search(text)
         block = text[: found.start()].rpartition("```")[2] if found else ""

@@ -13,7 +13,9 @@ from envdoctor.manifests.actions import Action, Install, UseImage
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.imports_of_guide import hosting_service
+from envdoctor.manifests.inputs.locked_projects import is_installed_with_pip
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
+from envdoctor.manifests.inputs.steps_of_locks import locked_step
 from envdoctor.manifests.install_texts import UNREAD_COMMANDS
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.working_directory import repository_of
@@ -26,6 +28,7 @@ _LISTS = (*_PROJECT[2:], *_PROJECT[:2])  # next to a notebook: its own packages 
 def with_notebook_program(document: Document, name: str, files: Files, read: Reader) -> Document:
     """The document of a notebook without an install step, with the packages of its project.
 
+    A lock of the project decides about the releases, unless pip installs it.
     A notebook with install steps gets the names of these packages alone: its kernel can have them. `read` reads the
     files that name them.
     """
@@ -45,15 +48,19 @@ def with_notebook_program(document: Document, name: str, files: Files, read: Rea
     project = _read(found, files, read) if found else None
     if found is None or project is None:
         return document
+    is_locked = found.name == "pyproject.toml" and not is_installed_with_pip(found.parent)
+    lock = locked_step(found.parent, *files.platforms) if is_locked else None
+    steps = (lock.install,) if lock else project.paths[0].actions
     checkout = Checkout(root, folder)
     program = Program(script=checkout.relative(folder / name))
     guide = paths[0]._replace(
-        actions=(*paths[0].actions, *map(_at_start, project.paths[0].actions)),
+        actions=(*paths[0].actions, *map(_at_start, steps)),
         launches=(Launch(0, name, program, (root,)),),
         checkout=checkout,
         permitted_python=project.paths[0].permitted_python,
     )
-    origin = f"those of {checkout.relative(found)}, as no cell installs packages"
+    manifest = found.with_name(lock.file) if lock else found
+    origin = f"those of {checkout.relative(manifest)}, as no cell installs packages"
     return document._replace(
         paths=(guide,), guide=None, origin=origin, unread=tuple(dict.fromkeys((*document.unread, *project.unread)))
     )

@@ -7,6 +7,7 @@ own audit judges it: this step is for the programs that the guide starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from envdoctor.core.decoding import parse_toml
@@ -75,6 +76,15 @@ def step_of_lock(words: Sequence[str], line: int, files: Files) -> LockStep | No
     requirements = tuple(each._replace(line=line) for each in install.requirements)
     install = install._replace(requirements=requirements, no_build_isolation=True)
     return LockStep(install, "pyproject.toml", project.python)
+
+
+def locked_step(folder: Path, *platforms: str) -> LockStep | None:
+    """The step of the lock in a directory; None without one."""
+    for words in (("uv", "sync"), ("poetry", "install"), ("pdm", "sync")):
+        step = step_of_lock(words, 1, Files(folder, *platforms))
+        if step and step.file.endswith(".lock"):
+            return step
+    return None
 
 
 def _sets(tool: _Tool, text: str, platform: str) -> tuple[PackageSet, ...]:

@@ -116,3 +116,38 @@ def test_the_kernel_that_ran_a_notebook_last_is_not_the_python_of_its_project(ch
     path = checkout / "example.ipynb"
     path.write_text(text)
     assert not audit_text(text, str(path), None, None).result.findings
+
+
+LOCK = """version = 1
+requires-python = ">=3.12"
+
+[[package]]
+name = "x"
+version = "1"
+source = { editable = "." }
+dependencies = [{ name = "torch" }, { name = "plots" }]
+
+[[package]]
+name = "torch"
+version = "2.7.0"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "plots"
+version = "1"
+source = { registry = "https://pypi.org/simple" }
+"""
+
+
+@each_case(
+    ("readme", "missing"),
+    [("# X\n```bash\nuv sync\n```\n", 0), ("# X\n", 0), ("# X\n```bash\npip install -e .\n```\n", 1)],
+)
+def test_the_lock_of_the_project_has_the_packages(readme: str, missing: int, checkout: Path) -> None:
+    """The lock has plots, which the open requirements do not name."""
+    (checkout / "README.md").write_text(readme)
+    (checkout / "uv.lock").write_text(LOCK)
+    (checkout / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n')
+    result = _audit(checkout, _notebook(*CODE))
+    assert [each.id for each in result.findings] == ["RUN181"] * missing
+    assert f"those of {'pyproject.toml' if missing else 'uv.lock'}, as no cell" in coverage_text(result)
