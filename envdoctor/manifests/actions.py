@@ -192,6 +192,11 @@ Action = (
 )
 
 
+def without_python(action: Action) -> Action:
+    """An action that names no Python for its environment."""
+    return action._replace(python="") if isinstance(action, SelectEnvironment) else action
+
+
 def torch_source(action: Install) -> TorchSource:
     """The index that an install action takes torch from."""
     if action.torch_backend:

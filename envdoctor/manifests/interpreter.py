@@ -23,6 +23,7 @@ from envdoctor.manifests.actions import (
     Uninstall,
     UseImage,
     torch_source,
+    without_python,
 )
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
@@ -125,6 +126,8 @@ class GuideInterpreter:
         """Start in the environment that the steps of another guide leave, unless they have no solution."""
         own = self.guide
         guide = earlier._replace(python=own.python, python_origin=own.python_origin, pip=own.pip)
+        if own.python and own.python_origin == USER:  # which comes before those of a guide
+            guide = guide._replace(actions=tuple(map(without_python, guide.actions)))
         other = GuideInterpreter(guide, self.machine, self.today, self.solver, self.python)
         other.platform = self.platform
         other.run()

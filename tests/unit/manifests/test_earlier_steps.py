@@ -119,3 +119,10 @@ def test_the_steps_end_before_the_file(tmp_path: Path) -> None:
     assert earlier
     assert [each.tool for each in earlier.guide.actions if isinstance(each, Install)] == ["conda"]
     assert earlier_steps(tmp_path / "requirements.txt", "environment.yml", ("x86_64",)) is None
+
+
+def test_the_python_of_the_user_comes_before_that_of_the_guide(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(WITH_TORCH)
+    stated = [audit_text(PINS, str(tmp_path / "requirements.txt"), None, None, python=each) for each in ("", "3.11")]
+    assert [each.audit.main.python for each in stated if each.audit] == ["3.10", "3.11"]
+    assert torch_of(stated[1]) == "2.2.1+cu121"
