@@ -99,6 +99,25 @@ class Checkout:
                 return frozenset()
         return frozenset(found)
 
+    def has_name(self, path: str) -> bool:
+        """Whether there is a path, also with a suffix: `src/data` for `src/data` and `src/data.py`."""
+        return path in self.paths or path in self._without_suffixes
+
+    @cached_property
+    def _without_suffixes(self) -> frozenset[str]:
+        return frozenset(path[: dot.start()] for path in self.paths for dot in re.finditer(r"\.", path))
+
+    def of_name(self, name: str) -> tuple[str, ...]:
+        """The paths of the files and folders of a name."""
+        return tuple(self._by_name.get(name, ()))
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.paths:
+            found.setdefault(path.rpartition("/")[2], []).append(path)
+        return found
+
     @cached_property
     def own_modules(self) -> frozenset[str]:
         """The names that a module of the checkout can have in any directory, also of a build or a submodule."""
@@ -124,7 +143,8 @@ class Checkout:
 
     def only_path(self, name: str) -> str:
         """The only file with a name, whose folder a text leaves out; empty if there are several."""
-        found = [path for path in self.paths if path.endswith(f"/{name}") and not _OTHER.search(path)]
+        paths = self.of_name(name.rpartition("/")[2])
+        found = [path for path in paths if path.endswith(f"/{name}") and not _OTHER.search(path)]
         return found[0] if len(found) == 1 else ""
 
     @cached_property

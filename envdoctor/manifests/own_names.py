@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from envdoctor.core.files import read_file, read_file_text
@@ -24,6 +25,7 @@ _OWN_LINK = re.compile(
     r"/?[\w.-]+/([\w.-]+?)(?=[&?)\"'\s.]|$)"
     r"|github\.com/[\w.-]+/([\w.-]+?)/(?:stargazers|network/members|graphs/contributors|actions/workflows/)"
 )
+_OF_OWN_LINKS = ("github", "star-history", "contrib.rocks")
 _TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
 _CLONE = re.compile(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
 _NAMED_FILE = re.compile(
@@ -75,12 +77,18 @@ def _names_of_files(root: Path) -> Iterator[str]:
         return
 
 
-def _names_in(text: str) -> Iterator[str]:
+@lru_cache(maxsize=64)
+def _names_in(text: str) -> tuple[str, ...]:
     """The names that a guide states: the words of its title before a colon or a dash, and links to the project."""
+    return tuple(_stated_names(text))
+
+
+def _stated_names(text: str) -> Iterator[str]:
     if title := _TITLE.search(text):
         plain = re.sub(r"<[^>]*>|!?\[([^\]]*)\]\([^)]*\)|[*`]|:\w+:", r"\1", title[1])
         yield "-".join(re.split(r":|\s[-\u2013\u2014]\s|\|", plain)[0].split())
-    for found in _OWN_LINK.finditer(text):
+    links = (line for line in text.split("\n") if any(part in line for part in _OF_OWN_LINKS))
+    for found in _OWN_LINK.finditer("\n".join(links)):
         yield found[1] or found[2]
 
 

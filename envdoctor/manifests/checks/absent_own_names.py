@@ -108,7 +108,7 @@ def _lacks(checkout: Checkout, module: str, name: str) -> bool:
         return False
     part = posixpath.join(posixpath.dirname(module), name)
     is_package = module.endswith("/__init__.py")
-    return not is_package or not any(each == part or each.startswith(f"{part}.") for each in checkout.paths)
+    return not is_package or not checkout.has_name(part)
 
 
 def _is_valid(text: str) -> bool:

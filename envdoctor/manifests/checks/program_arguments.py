@@ -143,7 +143,8 @@ def _candidates(checkout: Checkout, launch: Launch) -> tuple[str, ...]:
     if not path:
         return ()
     name = posixpath.normpath(launch.program.script) if launch.program.script else path
-    others = sorted(each for each in checkout.paths if each.endswith(f"/{name.lstrip('./')}") and each != path)
+    end = f"/{name.lstrip('./')}"
+    others = sorted(each for each in checkout.of_name(posixpath.basename(end)) if each.endswith(end) and each != path)
     return (path, *others) if len(others) < _MAX_SAME else ()
 
 

@@ -73,16 +73,17 @@ def _likeness(option: str, other: str) -> float:
 def _paragraphs(context: GuideContext) -> Iterator[dict[str, int]]:
     """The options that each paragraph and list of the text names, with their lines."""
     code = {number for block in context.guide.blocks for number, _ in block.lines}
-    options: dict[str, int] = {}
-    has_tool = False
+    paragraph: list[tuple[int, str]] = []
     for number, line in enumerate((*context.guide.lines, ""), 1):
         if line.strip() and number not in code:
-            options |= {option: number for option in _OPTION.findall(line) if option not in options}
-            has_tool = has_tool or bool(_TOOL.search(line))
+            paragraph.append((number, line))
             continue
-        if options and not has_tool:
+        options: dict[str, int] = {}
+        for at, text in paragraph:
+            options |= {option: at for option in _OPTION.findall(text) if option not in options}
+        if options and not any(_TOOL.search(text) for _, text in paragraph):
             yield options
-        options, has_tool = {}, False
+        paragraph = []
 
 
 def _parsers(programs: dict[str, StartedProgram]) -> Iterator[tuple[StartedProgram, Parser]]:

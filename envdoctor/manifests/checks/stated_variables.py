@@ -40,11 +40,12 @@ def file_does_not_have_the_variable(context: GuideContext) -> Iterator[Problem]:
         return
     code = {number for block in context.guide.blocks for number, _ in block.lines}
     for number, line in enumerate(context.guide.lines, 1):
-        if number in code or not _SET.search(line) or _OF_SHELL.search(line):
+        variables = dict.fromkeys(_VARIABLE.findall(line))
+        if not variables or number in code or not _SET.search(line) or _OF_SHELL.search(line):
             continue
         files = {path for name in _FILE.findall(line) if (path := _file_of(checkout, name))}
         files = files or _files_by_word(checkout, context.guide.lines[max(0, number - 2) : number])
-        for variable in dict.fromkeys(_VARIABLE.findall(line)) if len(files) == 1 else ():
+        for variable in variables if len(files) == 1 else ():
             path = next(iter(files))
             text = "" if _OF_TOOLS.fullmatch(variable) else _text_without(checkout, path, variable)
             alike = difflib.get_close_matches(variable, sorted({*_NAME.findall(text)}), n=1, cutoff=_LIKENESS)

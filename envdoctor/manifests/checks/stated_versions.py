@@ -14,6 +14,7 @@ from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.guide import Guide
 from envdoctor.rules.registry import Problem, rule
 
 _PACKAGES = {
@@ -27,6 +28,7 @@ _STATED = re.compile(
     r"(?!`?\+)(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
     re.IGNORECASE,
 )
+_RELEASE = re.compile(r"\d\.\d")  # that `_STATED` searches in a tenth of the lines only
 _PIN = re.compile(r"#\s*[\w.\[\]-]+==[\w.+!*]+\s*")  # that is switched off
 # A sentence that describes the environment, not the history of a library.
 _DESCRIBES = re.compile(
@@ -55,20 +57,10 @@ _SEPARATOR_ROW = re.compile(r"\s*\|[\s|:-]+\s*")
       needs=("release",))  # fmt: skip
 def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
     """The title, a table of versions or the text states a version that the steps do not install."""
-    code = {number for block in context.guide.blocks for number, _ in block.lines}
-    measured = _rows_of_measurements(context.guide.lines)
     seen: set[str] = set()
-    for number, text in enumerate(context.guide.lines, 1):
-        is_head = text.startswith("#") or text.lstrip().startswith("|")
-        if (
-            number in code
-            or number in measured
-            or _PIN.fullmatch(text)
-            or _HISTORY.search(text)
-            or not (is_head or _DESCRIBES.search(text))
-        ):
-            continue
-        for match in _STATED.finditer(text):
+    for number, text, matches in _statements(context.guide):
+        is_head = _is_head(text)
+        for match in matches:
             name, stated = _PACKAGES[match[1].lower()], match[2]
             installed = public_part(context.version(name))
             is_cuda = re.search(r"cuda[^|]{0,12}$", text[: match.start()], re.IGNORECASE)  # "CUDA of torch: 12.8"
@@ -85,6 +77,23 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
                 line=number,
                 evidence=(line, *_released(name, installed)),
             )
+
+
+def _statements(guide: Guide) -> Iterator[tuple[int, str, list[re.Match[str]]]]:
+    """The numbered lines outside of code that state versions of the environment."""
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    measured = _rows_of_measurements(guide.lines)
+    for number, text in enumerate(guide.lines, 1):
+        if number in code or number in measured or not _RELEASE.search(text):
+            continue
+        matches = list(_STATED.finditer(text))
+        is_described = bool(matches) and (_is_head(text) or _DESCRIBES.search(text) is not None)
+        if is_described and not _PIN.fullmatch(text) and not _HISTORY.search(text):
+            yield number, text, matches
+
+
+def _is_head(text: str) -> bool:
+    return text.startswith("#") or text.lstrip().startswith("|")
 
 
 def _rows_of_measurements(lines: Sequence[str]) -> set[int]:

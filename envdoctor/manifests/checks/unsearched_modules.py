@@ -94,16 +94,12 @@ def _first_of(context: GuideContext, checkout: Checkout, launch: Launch) -> _Uns
     for file in files:
         for each in checkout.source(file).imports:
             is_run = not each.is_of_script or file == files[0]
-            if is_run and not each.level and not any(_has(checkout, folder, each.top) for folder in searched):
+            paths = [posixpath.join(folder, each.top) for folder in searched]
+            if is_run and not each.level and not any(map(checkout.has_name, paths)):
                 folder = next((folder for folder in others if _loads(checkout, folder, each)), None)
                 if folder is not None and not _is_of_package(context, checkout, each.top):
                     return _Unsearched(file, each, folder)
     return None
-
-
-def _has(checkout: Checkout, folder: str, name: str) -> bool:
-    path = posixpath.join(folder, name)
-    return path in checkout.paths or any(each.startswith(f"{path}.") for each in checkout.paths)
 
 
 def _loads(checkout: Checkout, folder: str, each: ImportStatement) -> bool:
