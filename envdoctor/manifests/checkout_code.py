@@ -13,9 +13,10 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from envdoctor.core.files import decode_text, read_file
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, TextsOfFiles
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
 from envdoctor.manifests.notebook_cells import python_code
@@ -40,6 +41,8 @@ _OTHER = re.compile(
 )
 # Files that state the packages of an environment of their own.
 _ENVIRONMENT = re.compile(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
+# The checkouts of each audit, whose guides are those of the ways through a text.
+_CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 
 
@@ -381,5 +384,11 @@ def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # n
 
 
 def checkout_of(files: Files) -> Checkout | None:
-    """The checkout that contains the folder of an input; None without one, as on standard input."""
-    return Checkout(repository_of(files.folder).absolute(), files.folder.absolute()) if files.folder else None
+    """The checkout that contains the folder of an input, the same for all its guides; None on standard input."""
+    if files.folder is None:
+        return None
+    checkouts = _CHECKOUTS.setdefault(files.on_disk, {})
+    folder = files.folder.absolute()
+    if folder not in checkouts:
+        checkouts[folder] = Checkout(repository_of(folder).absolute(), folder)
+    return checkouts[folder]

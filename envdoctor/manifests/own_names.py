@@ -69,9 +69,10 @@ def _names_of_files(root: Path) -> Iterator[str]:
         if found := _PROJECT_NAME.search(text):
             yield found[1] or found[2]
         yield from _PROJECT_URL.findall(text)
-    config = configparser.RawConfigParser(strict=False)
     try:
-        config.read_string(read_file_text(root / ".git/config"))
+        settings = read_file_text(root / ".git/config")
+        config = configparser.RawConfigParser(strict=False)
+        config.read_string(settings)
         yield repository_name(config.get('remote "origin"', "url", fallback=""))
     except (OSError, configparser.Error):
         return

@@ -195,13 +195,15 @@ def evaluate(machine: Machine, stack: Stack | None = None) -> list[Finding]:
     return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
 
 
-def run_rule(rule: Rule, *subjects: object) -> list[Finding]:
-    """The findings of one rule; none if it finds no problem.
+def run_rule(
+    rule: Rule, *subjects: object, judged: Callable[[Problem], Problem] | None = None
+) -> list[Finding]:
+    """The findings of one rule, of its problems as they are `judged`; none if it finds no problem.
 
     A fact or a version that cannot be read gives a finding `unknown`. A rule that raises gives a finding `crashed`.
     """
     try:
-        return [_finding(rule, problem) for problem in rule.check(*subjects)]
+        return [_finding(rule, judged(problem) if judged else problem) for problem in rule.check(*subjects)]
     except NotReadableError as missing:
         shown = evidence(missing.name, missing.fact)
         message = f"not evaluated: {missing.name} could not be read ({missing.fact.note})"

@@ -1,8 +1,8 @@
 """Rules on setup guides."""
 
-from collections.abc import Collection, Iterator
-
-from msgspec.structs import replace
+from collections.abc import Collection
+from functools import partial
+from itertools import chain
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
@@ -83,7 +83,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
 )
 from envdoctor.manifests.checks.certainty import with_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.rules.registry import GUIDE_RULES, Problem, Rule, run_rule
+from envdoctor.rules.registry import GUIDE_RULES, run_rule
 
 __all__ = ["GUIDE_RULES", "evaluate_guide"]
 
@@ -94,15 +94,7 @@ def evaluate_guide(context: GuideContext, rules: Collection[str] = ()) -> list[F
     Findings on earlier steps of another file, whose lines are negative, are those of that file.
     """
     chosen = [rule for rule in GUIDE_RULES.values() if not rules or rule.id in rules]
-    findings = [finding for rule in chosen for finding in run_rule(_judged(rule), context) if finding.line >= 0]
+    found = (run_rule(rule, context, judged=partial(with_evidence, context, rule)) for rule in chosen)
+    findings = [finding for finding in chain.from_iterable(found) if finding.line >= 0]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))
-
-
-def _judged(rule: Rule) -> Rule:
-    """The rule, with its problems as `unknown` where the guide does not give the evidence that it needs."""
-
-    def check(context: GuideContext) -> Iterator[Problem]:
-        return (with_evidence(context, rule, problem) for problem in rule.check(context))
-
-    return replace(rule, check=check)
