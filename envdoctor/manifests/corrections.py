@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from datetime import date, timedelta
-from functools import cache
-from typing import NamedTuple
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
+from msgspec.msgpack import decode, encode
 from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
@@ -138,8 +139,19 @@ def correct_environment(
 
     A torch whose release has no build for the driver and the GPUs is replaced by an older one, unless it is pinned.
     """
+    frozen = tuple(tuple(each.items()) if isinstance(each, dict) else each for each in state)
+    return _correct(encode(machine), frozen, target, build)
+
+
+# An audit follows a guide again for each command that it tries and that the text mentions: most change no package.
+@lru_cache(maxsize=64)
+def _correct(
+    machine: bytes, frozen: tuple[Any, ...], target: ResolverTarget, build: BuildTarget
+) -> CorrectedEnvironment:
+    state = EnvironmentState._make(frozen)
+    state = state._replace(packages=dict(state.packages), requested=dict(state.requested))
     target = target._replace(period_end=estimate_period_end(state))
-    search = _ReleaseSearch(with_toolkit(machine, state), state, target)
+    search = _ReleaseSearch(with_toolkit(decode(machine, type=Machine), state), state, target)
     packages, substitutions = search.substitute_all(dict(state.packages))
     substitutions += search.solved_as_well(packages, substitutions)
     packages, contemporary = search.substitute_contemporary(packages)
