@@ -131,7 +131,13 @@ def diagnose_report(report: Report) -> list[Finding]:
 
 def _certain_rules(reports: Sequence[Report]) -> set[str]:
     """The rule on the host compiler, if a text names it next to nvcc and no torch: it is about a build."""
-    return {"CUDA003"} if all(each.stack.torch.state == "unreadable" for each in reports) else set()
+    from envdoctor.reports.unlabeled_cuda import NEXT_TO_GCC
+
+    is_certain = all(
+        each.stack.torch.state == "unreadable" and each.machine.cuda.nvcc_version.note != NEXT_TO_GCC
+        for each in reports
+    )
+    return {"CUDA003"} if is_certain else set()
 
 
 def _blamed(*findings: Sequence[Finding]) -> set[tuple[str, str]]:

@@ -83,6 +83,7 @@ SHORT_LIST, COMPLETE_LIST = 4, 40
 # Longest list of which a decisive pair is reported although the text reports no failure.
 LIST_OF_A_PAIR = 16
 LIST_OF_A_MODULE = 8  # of which two packages with one module are: InvokeAI's lock file has both of ONNX Runtime
+QUANTIZATION_KERNELS = frozenset({"auto-gptq", "autoawq-kernels"})  # whose symbols were compared with torch's
 SAME_MODULE = frozenset({"PKG041", "PKG042"})
 RANGE_OF_TRANSFORMERS = "PKG004"
 ENGINE_PINS = "PKG050"
@@ -255,9 +256,15 @@ def _longest_list(finding: Finding, reports: Sequence[Report]) -> int:
     """
     if finding.id in SAME_MODULE:
         return LIST_OF_A_MODULE
-    violations = (each for report in reports for each in requirements_of(report.stack).violations)
-    decisive = finding.id == DECLARED_RANGES and any(
-        each.is_decisive and str(each) in finding.message for each in violations
+    violations = [
+        each
+        for report in reports
+        for each in requirements_of(report.stack).violations
+        if str(each) in finding.message
+    ]
+    decisive = any(
+        each.requirer in QUANTIZATION_KERNELS or (finding.id == DECLARED_RANGES and each.is_decisive)
+        for each in violations
     )
     return LIST_OF_A_PAIR if decisive or finding.id in WHEELS else SHORT_LIST
 

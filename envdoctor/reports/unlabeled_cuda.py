@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.reports.collect_env import record_compiler
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.section import Line, Section, first_group
 
 SOFTWARE = frozenset({"stack.cuda_available", "stack.torch.version", "cuda.nvcc_version", "driver.version"})
-CUDA_ALONE = re.compile(r"(?i)[-*\s]{0,4}(CUDA(?: version)?) v?(\d{1,2}\.\d{1,2})$")
+CUDA_ALONE = re.compile(r"(?i)[-*\s]{0,4}(CUDA(?: version)?)(?: v?|_)(\d{1,2}\.\d{1,2})$")
 CUDNN = re.compile(r"(?i)[-*\s]{0,4}cudnn(?: version)?\s?[:=]?\s?v?\d[\d.]{0,10}(?:\s\S{1,20})?$")
+COMPILER = re.compile(r"(?i)[-*\s]{0,4}(?:gcc|g\+\+)(?: version)?[\s:(][^\n]{0,60}\d\.\d[\d.]{0,6}\)?$")
+NEXT_TO_GCC = "next to a version of gcc"  # or the version that a driver supports
 TORCH = re.compile(r"(?i)torch")
 # What `CUDA: 12.3 (nvcc)` is the version of.
 CUDA_OWNERS = (
@@ -55,10 +58,14 @@ def _is_older_than_a_gpu(section: Section, cuda: str) -> bool:
 
 
 def record_toolkit_next_to_cudnn(section: Section, cuda: str, cuda_lines: set[int], lines: list[Line]) -> None:
-    """Next to a version of cuDNN, in a text without torch, CUDA is that of the toolkit: a driver brings no cuDNN."""
-    cudnn = {line.number for line in lines if CUDNN.match(line.text)}
-    if not cuda or not cudnn or "cuda.nvcc_version" in section.facts:
+    """Next to a version of cuDNN or gcc, in a text without torch, CUDA is the toolkit: drivers bring neither."""
+    if not cuda or "cuda.nvcc_version" in section.facts or any(TORCH.search(line.text) for line in lines):
         return
-    if not any(TORCH.search(line.text) for line in lines):
-        section.set_fact("cuda.nvcc_version", cuda, "next to a version of cuDNN")
+    cudnn = {line.number for line in lines if CUDNN.match(line.text)}
+    compilers = [line for line in lines if COMPILER.match(line.text)]
+    if cudnn or compilers:
+        section.set_fact("cuda.nvcc_version", cuda, "next to a version of cuDNN" if cudnn else NEXT_TO_GCC)
         section.consumed |= cudnn | cuda_lines
+    for line in compilers[:1]:
+        record_compiler(section, line.text.strip("-* "))
+        section.consumed.add(line.number)

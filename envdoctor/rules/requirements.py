@@ -207,6 +207,9 @@ def agreed_range(stack: Stack, name: str) -> tuple[str, bool]:
     """One specifier that satisfies all requirements of a package, and whether they agree."""
     wanted = sorted({part for specifier in specifiers_for(stack, name).values() for part in specifier.split(",")})
     pins = [part[2:] for part in wanted if re.fullmatch(r"==[^*]+", part)]
+    lines = {part for part in wanted if part.endswith(".*")}  # `==2.2.*` is within `>=2.0.1`
+    if not pins and len(lines) == 1 and satisfies(f"{min(lines)[2:-2]}.0", ",".join(wanted)) is not False:
+        return min(lines), True
     tightest = _tightest(wanted)
     least = re.match(r">=([^,]+)", tightest)
     possible = pins or ([least[1]] if least else [])

@@ -36,6 +36,8 @@ COMPILED_WITH_NUMPY = frozenset({
 })  # fmt: skip
 # With code that protoc generated, by releases up to 3 in older ones.
 WITH_PROTOC_CODE = frozenset({"tensorflow", "tensorflow-cpu", "tensorboard", "tensorflow-metadata"})
+# Without their compiled code the packages that import them run: decoding fails, or quantized models.
+NEEDED_BY_FEATURES = frozenset({"torchcodec", "auto-gptq", "autoawq-kernels"})
 # Compared with the installed version when the first package is imported, which fails outside of the range.
 CHECKED_BY = {
     "transformers": CHECKED_AT_IMPORT,
@@ -87,8 +89,7 @@ def severity_of(violation: Violation) -> Status:
         return "error"
     if name == "torch" and requirer in COMPANIONS | COMPILED | {"vllm"}:
         bound = violation.specifier.lstrip("=<>~!").split(",")[0]
-        only_media = requirer == "torchcodec"  # decoding of audio and video fails, nothing else
-        return "warning" if only_media or same_minor(bound, violation.installed) else "error"
+        return "warning" if requirer in NEEDED_BY_FEATURES or same_minor(bound, violation.installed) else "error"
     if name == "transformers" and requirer in CORE:
         return "error" if violation.too_old or _other_major(violation) else "warning"
     return "warning" if _is_reported(violation) else "info"

@@ -115,3 +115,27 @@ def test_k2_without_cuda() -> None:
     text = "k2 version: 1.24.4\nWith CUDA: {}\nPyTorch version: 2.3.1+cu121\nGPU 0: NVIDIA GeForce RTX 3090\n"
     assert blamed(text.format(False)) == {"ext-cpu-build"}
     assert not blamed(text.format(True))
+
+
+def test_the_kernels_of_autoawq_are_for_one_torch() -> None:
+    """Their metadata requires torch >=2.0.1."""
+    text = "torch 2.1.0+cu121\nautoawq 0.2.5\nautoawq_kernels 0.0.6\n"
+    finding = next(each for each in diagnose_report(parse_report(text)) if each.cause == "torch-abi-mismatch")
+    assert finding.message == "autoawq-kernels 0.0.6 requires torch==2.2.*, but 2.1.0+cu121 is installed"
+    assert finding.fix == "Install torch==2.2.*, or a release of autoawq-kernels for torch 2.1.0+cu121."
+    assert not blamed(text.replace("2.1.0", "2.2.1"))
+    assert not blamed(text.replace("2.1.0", "2.4.1").replace("0.0.6", "0.0.8"))
+    assert "torch-abi-mismatch" in blamed(text.replace("2.1.0", "2.3.1").replace("0.0.6", "0.0.8"))
+
+
+def test_auto_gptq_is_for_one_torch() -> None:
+    assert "torch-abi-mismatch" in blamed("torch 2.3.1+cu121\nauto-gptq 0.7.1\n")
+    assert not blamed("torch 2.2.2+cu121\nauto-gptq 0.7.1\n")
+    assert not blamed("torch 2.1.2+cu118\nauto-gptq 0.6.0+cu118\n")
+
+
+def test_gcc_next_to_cuda_alone_is_judged_if_the_text_is_about_a_build() -> None:
+    text = "I use:\n- Ubuntu 24.04 LTS\n- gcc (Ubuntu 13.2.0-23ubuntu4) 13.2.0\n- {}\n\n{}\n"
+    assert blamed(text.format("cuda_12.1", "I ran `cmake . -B build`")) == {"gcc-too-new-for-nvcc"}
+    assert not blamed(text.format("cuda_12.1", "vLLM serves a model slowly"))
+    assert not blamed(text.format("CUDA 12.4", "I ran `cmake . -B build`"))
