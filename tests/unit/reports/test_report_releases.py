@@ -139,3 +139,7 @@ def test_gcc_next_to_cuda_alone_is_judged_if_the_text_is_about_a_build() -> None
     assert blamed(text.format("cuda_12.1", "I ran `cmake . -B build`")) == {"gcc-too-new-for-nvcc"}
     assert not blamed(text.format("cuda_12.1", "vLLM serves a model slowly"))
     assert not blamed(text.format("CUDA 12.4", "I ran `cmake . -B build`"))
+
+
+def test_a_printed_fact_on_cuda_home_is_no_error() -> None:
+    assert not blamed("PyTorch Version: 1.13.0\nPyTorch CUDA: 11.7\nSystem CUDA_HOME is None: True\n")
