@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,31 @@ def interpreter() -> str:
     files = [path for path in sorted(PACKAGE.rglob("*.py")) if not path.is_relative_to(PACKAGE / "probes")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
     modules = [name for name in names if not name.endswith("__main__")]
-    variables = environment(Path("/"))
-    cleaned = {name: value for name, value in variables.items() if name not in REMOVED_VARIABLES}
-    python = Path(sys.executable)
+    variables = environment(Path("/")) | {"ENVDOCTOR_CHECK_INTERPRETER": check_interpreter()}
+    modules.append("support.preload")
+    return _started(session_interpreter("commands", Path(sys.executable), modules, variables, folders=[TESTS]))
+
+
+@cache
+def check_interpreter() -> str:
+    """The program that runs the trainer's checks with `check_environment`: a fork with its modules imported."""
+    if os.environ.get("ENVDOCTOR_REAL_STARTS"):
+        return sys.executable
+    modules = ["grpo", "plan", "verl_run", str(TESTS / "support/preload_checks.py")]
+    variables = check_environment(Path("/"))
+    return _started(session_interpreter("checks", Path(sys.executable), modules, variables, folders=[TRAIN]))
+
+
+def check_environment(home: Path) -> dict[str, str]:
+    """The variables with which the commands start a check of the trainer."""
+    return {name: value for name, value in environment(home).items() if name not in REMOVED_VARIABLES}
+
+
+def _started(server: AbstractContextManager[Path]) -> str:
+    """The program of a fork server that ends with this process."""
     resources = ExitStack()
     atexit.register(resources.close)
-    checks = session_interpreter("checks", python, ["grpo", "plan", "verl_run"], cleaned, folders=[TRAIN])
-    variables["ENVDOCTOR_CHECK_INTERPRETER"] = str(resources.enter_context(checks))
-    commands = session_interpreter("commands", python, [*modules, "support.preload"], variables, folders=[TESTS])
-    return str(resources.enter_context(commands))
+    return str(resources.enter_context(server))
 
 
 def envdoctor(

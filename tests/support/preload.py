@@ -18,6 +18,7 @@ from envdoctor.training import recipes
 
 evaluate(read_recorded("h200"))
 explain(io.BytesIO(b"RuntimeError: CUDA error: out of memory\n"))
+explain(io.BytesIO(b"hello\n"))  # without a symptom: patterns in any case
 audit_guide("```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==4.57.1 trl==0.23.1\n```\n", name="SETUP.md")
 list_profiles({"XDG_CONFIG_HOME": "/nonexistent"})
 calls.INTERPRETER = os.environ["FORKING_INTERPRETER"]

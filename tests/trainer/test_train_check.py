@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from settings import BadInput, Recipe, read_recipe, resolve_settings
-from support.command import environment, interpreter
+from support.command import check_environment, check_interpreter
 from support.paths import TRAIN
 from support.tes_files import HEADER, Q, make_rows, write_rows, write_weeks
 
@@ -24,9 +24,9 @@ def check(recipe: str, cwd: Path, **settings: Any) -> tuple[int, dict[str, Any]]
 def check_bytes(request: bytes, cwd: Path, *start: str) -> tuple[int, dict[str, Any]]:
     """Check in a fork, or in an interpreter that is started by the given words."""
     before = sorted(cwd.rglob("*"))
-    argv = [*(start or [interpreter()]), "-B", "-c", _RUN_WITHOUT_SITE_PACKAGES, str(GRPO), "--check"]
+    argv = [*(start or [check_interpreter()]), "-B", "-c", _RUN_WITHOUT_SITE_PACKAGES, str(GRPO), "--check"]
     done = subprocess.run(
-        argv, input=request, capture_output=True, cwd=cwd, timeout=120, check=False, env=environment(cwd)
+        argv, input=request, capture_output=True, cwd=cwd, timeout=120, check=False, env=check_environment(cwd)
     )
     assert done.stderr == b""
     assert sorted(cwd.rglob("*")) == before  # a check writes nothing
@@ -35,7 +35,8 @@ def check_bytes(request: bytes, cwd: Path, *start: str) -> tuple[int, dict[str, 
 
 # The same start as `python grpo.py`, in a process where the training libraries cannot be imported.
 _RUN_WITHOUT_SITE_PACKAGES = """
-import runpy, sys
+import runpy, sys, warnings
+warnings.simplefilter("error")
 for name in ("torch", "transformers", "trl", "datasets", "numpy", "matplotlib"):
     sys.modules[name] = None
 sys.argv = sys.argv[1:]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from settings import BadInput
-from support.command import envdoctor
+from support.command import check_environment, check_interpreter, envdoctor
 from support.paths import TRAIN
 from verl_engine import process
 from verl_engine.check import FILE
@@ -30,8 +30,9 @@ PROGRAM = [sys.executable, "-B", str(TRAIN / "verl_run.py")]
 
 def run_check(**request: Any) -> dict[str, Any]:
     done = subprocess.run(
-        [*PROGRAM, "--check"], input=json.dumps(request), capture_output=True, text=True, timeout=60, check=False
-    )
+        [check_interpreter(), *PROGRAM[1:], "--check"], input=json.dumps(request), capture_output=True, text=True,
+        timeout=60, check=False, env=check_environment(Path.home()),
+    )  # fmt: skip
     assert done.returncode in (0, 2), done.stderr
     result = dict(json.loads(done.stdout))
     assert result["ok"] is (done.returncode == 0)
