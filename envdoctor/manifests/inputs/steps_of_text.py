@@ -38,6 +38,7 @@ _OPEN = re.compile(
 _USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml")
 _LISTS = _USUAL[:3]
 _OF_OTHER_PROJECT = frozenset({"--project", "--directory", "--package", "--script", "--frozen", "--locked"})
+_AS_LOCKED = frozenset({"--frozen", "--locked"})  # which stop without a lock
 _READS_FILE = re.compile(r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py")
 _OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
@@ -57,7 +58,12 @@ def with_steps_of_text(document: Document, files: Files) -> Document:
     if document.kind not in _KINDS or not guides or _HISTORY_NAME.search(guides[0].name):
         return document
     if any(map(_installs, guides)):
-        return document._replace(paths=(*document.paths, *_synced(guides[0], files)))
+        locked = tuple(_with_locked_step(each, files) for each in document.paths)
+        is_changed = locked != document.paths
+        unread = (*document.unread, *unread_parts(locked, files)) if is_changed else document.unread
+        return document._replace(
+            paths=(*locked, *_synced(guides[0], files)), unread=tuple(dict.fromkeys(unread)),
+        )  # fmt: skip
     guide = document.guide or document.paths[0]
     lock = _lock(guide, files)
     code = {number for block in guide.blocks for number, _ in block.lines}
@@ -97,6 +103,21 @@ def _synced(guide: Guide, files: Files) -> Iterator[Guide]:
             actions=tuple(each.install for each in steps), commands=(), python_blocks=(), blocks=(), launches=(),
             permitted_python=steps[0].python, branches=(),
         )  # fmt: skip
+
+
+def _with_locked_step(guide: Guide, files: Files) -> Guide:
+    """The guide with the packages of uv.lock where it runs `uv sync`, for its later steps."""
+    sync = next((each for each in guide.syncs if not _OF_OTHER_PROJECT - _AS_LOCKED & {*each.words}), None)
+    step = step_of_lock(sync.words, sync.line, files) if sync else None
+    if sync is None or step is None or not step.file.endswith(".lock"):
+        return guide
+    later = {(each.line, str(each)) for each in guide.commands[guide.commands.index(sync) + 1 :]}
+    places = (number for number, each in enumerate(guide.actions) if (each.line, each.command) in later)
+    place = next(places, len(guide.actions))
+    return guide._replace(
+        actions=(*guide.actions[:place], step.install, *guide.actions[place:]),
+        permitted_python=guide.permitted_python or step.python,
+    )
 
 
 def _installs(guide: Guide) -> bool:

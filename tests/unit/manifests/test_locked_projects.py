@@ -45,7 +45,6 @@ SYNC = "# X\n```bash\nuv sync\n```\n"
         ("4.57.1", "# X\n\nRun `uv run train`.\n", "info"),
         ("4.57.1", "# X\n\n`pip install -e .` installs it.\n", "error"),
         ("4.57.1", "# X\n```bash\nuv pip install '.[gpu]'\n```\n", "error"),
-        ("4.57.1", "# X\n```bash\nuv sync\nuv pip install -e .\n```\n", "info"),  # the second command changes nothing
         ("4.57.1", "# X\n```bash\nuv sync\n```\nor\n```bash\npip install -e .\n```\n", "error"),
         ("5.24.0", SYNC, "error"),  # the lock has the release of today
         ("", SYNC, "error"),
@@ -62,6 +61,14 @@ def test_the_lock_decides_about_an_open_range(tmp_path: Path, locked: str, readm
     assert found.status == status
     assert bool(found.remedies) is (status == "error")
     assert ("uv.lock" in found.message) is (status == "info")
+
+
+def test_a_project_that_is_installed_after_its_lock_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "README.md").write_text("# X\n```bash\nuv sync\nuv pip install -e .\n```\n")
+    (tmp_path / "uv.lock").write_text(LOCK.replace("VERSION", "4.57.1"))
+    findings = audit_text(PROJECT, str(tmp_path / "pyproject.toml"), None, None).result.findings
+    assert not [each for each in findings if each.id == "RUN003"]
 
 
 def test_a_project_without_a_solution_gets_no_uv_add() -> None:

@@ -9,6 +9,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 
 from envdoctor.commands.audit_file import AuditResult, audit_text
+from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.inputs.records import NothingToAudit
@@ -208,7 +209,7 @@ def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None
     assert not _audit(folder, f"# Project\n{text}").findings
 
 
-@each_case("case", [("uv sync", ["uv add plots"]), ("uv sync\nuv pip install numpy", [])])
+@each_case("case", [("uv sync", ["uv add plots"]), ("uv sync\nuv pip install numpy", ["uv pip install plots"])])
 def test_a_guide_with_uv_sync_alone_adds_packages_to_the_project(
     case: tuple[str, list[str]], tmp_path: Path
 ) -> None:
@@ -220,6 +221,22 @@ def test_a_guide_with_uv_sync_alone_adds_packages_to_the_project(
     (folder / "uv.lock").write_text(UV_LOCK)
     result = _audit(folder, f"# Project\n```\n{command}\npython train.py\n```\n")
     assert [line for each in result.findings for remedy in each.remedies for line in remedy.commands] == expected
+
+
+@each_case("case", [
+    ("uv sync && uv pip install numpy", ["uv sync (sync with uv.lock)", "uv pip install numpy"]),
+    ("uv venv\nuv sync --frozen\nuv pip install .", ["uv sync --frozen (sync with uv.lock)", "uv pip install ."]),
+    ("uv pip install numpy\nuv sync", ["uv pip install numpy", "uv sync (sync with uv.lock)"]),
+    ("uv sync --project other\nuv pip install numpy", ["uv pip install numpy"]),
+    ("cd other\nuv sync\ncd ..\nuv pip install numpy", ["uv pip install numpy"]),
+])  # fmt: skip
+def test_the_lock_is_a_step_before_those_that_follow(case: tuple[str, list[str]], tmp_path: Path) -> None:
+    commands, expected = case
+    (tmp_path / "uv.lock").write_text(UV_LOCK)
+    (tmp_path / "other").mkdir(exist_ok=True)
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    document = read_input(f"# Project\n```\n{commands}\n```\n", "README.md", Files(tmp_path, "x86_64"))
+    assert [each.command for each in document.paths[0].actions if isinstance(each, Install)] == expected
 
 
 @each_case("specifier", ["==3.11.6", "<3.11.9,>=3.11", ">=3.12"])
