@@ -22,7 +22,7 @@ SHELL_COMMANDS = frozenset({
     "uv", "uvx", "pip", "pip3", "python", "python3", "conda", "mamba", "micromamba", "apt", "apt-get", "docker",
     "podman", "module", "ml", "export", "git", "wget", "curl", "sudo", "source", "huggingface-cli", "hf", "torchrun",
     "accelerate", "srun", "sbatch", "salloc", "apptainer", "singularity", "enroot", "vllm", "pipx", "poetry", "dnf",
-    "yum", "cd",
+    "yum", "cd", "nohup", "deepspeed", "streamlit",
 })  # fmt: skip
 _ONLY_CODE = re.compile(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
 # As a paragraph of its own: the start of a program, and no example of an option.

@@ -25,7 +25,7 @@ _COMMENTED = re.compile(
     r"|docker (?:run|pull)|export [A-Z_]\w*=|huggingface-cli)\b.*)"
 )
 _INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
-_SCRIPT = re.compile(r"\./(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # without a shell: a step, and no name of a file
+_SCRIPT = re.compile(r"(?:\./|(?:ba)?sh )(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # a step, and no name of a file
 _ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
 _IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
 NEGATION = re.compile(

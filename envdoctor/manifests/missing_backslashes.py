@@ -27,6 +27,7 @@ _DESCRIBES = re.compile(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
 _DESCRIPTION = re.compile(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
 _OPTION = re.compile(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
 _OVERRIDE = re.compile(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
+_KEY = re.compile(r"\s*[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+\s+\S")  # of YACS: `DATASET.ROOT data/coco`
 _SETTING = re.compile(r"\s+\+{0,2}[a-z_][\w.]*=\S")  # the same, or a variable of its own without a backslash above it
 _SCRIPT = re.compile(r"\s*[\w/.-]+\.py(?=\s|$)")
 # What no shell runs: a requirement with a version, the address of a wheel or of a repository, a long option.
@@ -125,6 +126,8 @@ def _continues(command: Sequence[Line], following: str) -> bool:
         return False
     if _SCRIPT.match(argument):
         return bool(_LAUNCHER.match(whole))
+    if _KEY.match(argument):
+        return _indent(following) > _indent(first) and not _DESCRIPTION.search(argument.strip())
     is_argument = _OPTION.match(argument) or _OVERRIDE.match(argument)
     return bool(is_argument) and not _DESCRIPTION.search(argument)
 

@@ -77,7 +77,7 @@ def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -
     path = posixpath.normpath(launch.program.script)
     same = [each for each in checkout.paths if posixpath.basename(each) == posixpath.basename(path)]
     is_moved = _is_in_unnamed_folder(context, checkout, launch) or _has_longer_folders(same, path)
-    return is_moved or _gets_own_file(context, checkout, launch)
+    return is_moved or bool(_in_folder_of_like_name(same, path)) or _gets_own_file(context, checkout, launch)
 
 
 def _has_longer_folders(files: Sequence[str], path: str) -> bool:

@@ -151,6 +151,29 @@ def test_a_usual_name_is_that_of_the_project_with_a_file_of_the_checkout(name: s
     assert bool(_scripts(checkout, "pip install torch==2.8.0", command)) is is_reported
 
 
+IN_TEXT: dict[str, tuple[tuple[str, ...], bool]] = {  # the lines of a guide, and whether the start is reported
+    "a sentence": (("Use the `bash scripts/run_zeros.sh` file for the tables.",), True),
+    "a script that is there": (("Use the `bash scripts/run_zs.sh` file for the tables.",), False),
+    "a block without a language": (("```", "nohup bash scripts/run_zeros.sh &> a.out &", "```"), True),
+    "the only start, with a folder of almost the same name": (("```", "deepspeed script/fit_tables.py", "```"), True),
+    "the only start, of a usual name": (("```", "deepspeed script/train.py", "```"), False),
+    "a folder that the text names": (("```", "streamlit run pages/fit_tables.py", "```"), False),
+}
+
+
+@each_case("name", [*IN_TEXT])
+def test_starts_in_the_text_and_in_blocks_without_a_language(name: str, checkout: Path) -> None:
+    lines, is_reported = IN_TEXT[name]
+    for script in ("scripts/run_zs.sh", "scripts/fit_tables.py"):
+        (checkout / script).parent.mkdir(exist_ok=True)
+        (checkout / script).write_text("\n")
+    start = () if "only" in name else ("`python scripts/fit_tables.py`", "")
+    text = "\n".join(("# Tables", "", "`pip install torch==2.8.0`", "", *start, *lines, ""))
+    (checkout / "README.md").write_text(text)
+    found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    assert any(each.id == "RUN182" for each in found.result.findings) is is_reported
+
+
 def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
     start_time = time.process_time()
     long = "# run_zeroscrolls.sh " + "> " * 30_000
