@@ -157,3 +157,9 @@ def test_pip_freeze_is_no_sign_of_a_failure(heading: str, status: str) -> None:
     listed = "vllm==0.8.2\nxgrammar==0.1.10\njax==0.4.35\njaxlib==0.4.34\nflax==0.10.1\ntorch==2.6.0\n"
     findings = diagnose_report(parse_report(f"Python 3.12.9, {heading}\n\n{listed}"))
     assert [each.status for each in findings if each.id == "PKG001"] == [status]
+
+
+def test_the_newest_releases_of_jax_have_bounds() -> None:
+    assert "jaxlib<=0.12.0,>=0.11.2" in bounds_of_release("jax", "0.12.0")
+    assert "jax>=0.11.1" in bounds_of_release("flax", "0.12.12")
+    assert "protobuf>=4.25.8" in bounds_of_release("onnxruntime-gpu", "1.31.0")
