@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.cases import each_case
 from support.report_samples import ACCELERATE, TRANSFORMERS, TRL, gpus, versions
 
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Filesystem
 from envdoctor.reports import parse_report
 
@@ -49,6 +50,7 @@ def test_ds_report() -> None:
         "--------------------------------------------------\nDeepSpeed C++/CUDA extension op report\n"
         "ninja .................. [OKAY]\nop name ................ installed .. compatible\n"
         "cpu_adam ............... [NO] ....... [OKAY]\n"
+        " [WARNING]  sparse_attn requires a torch version >= 1.5 and < 2.0 but detected 2.3\n"
         " [WARNING]  using untested triton version (2.3.1), only 1.0.0 is known to be compatible\n"
         "DeepSpeed general environment info:\n"
         "torch install path ............... ['/opt/conda/lib/python3.11/site-packages/torch']\n"
@@ -59,6 +61,7 @@ def test_ds_report() -> None:
     )
     assert report.kinds == ("ds_report",)
     assert "untested triton" in report.errors
+    assert not [finding for finding in diagnose_report(report) if finding.cause == "library-too-old"]
     assert versions(report) == {"deepspeed": "0.15.5+46d7d0d1", "torch": "2.3.0+cu121"}
     assert report.machine.cuda.nvcc_version.value == "12.0"
     assert report.machine.storage.places.value
