@@ -31,6 +31,7 @@ from memory.shape import FAMILIES, ModelShape, count_parameters, gathered_sizes
 from memory.workload import Workload
 from plan import compare_with_measured, plan
 from settings import BadInput, Recipe, resolve_settings
+from support.command import check_environment, check_interpreter
 from support.paths import TRAIN
 from support.recorded_results import assert_as_recorded
 from support.setting_variations import setting_variations
@@ -588,10 +589,11 @@ def test_sources_of_a_config(tmp_path: Path) -> None:
         read_shape(str(tmp_path), revision="v1")
 
 
-def run_plan(request: bytes) -> tuple[int, dict[str, Any]]:
+def run_plan(request: bytes, start: str = "") -> tuple[int, dict[str, Any]]:
+    """Run plan.py in a fork, or in an interpreter that is started by the given word."""
     done = subprocess.run(
-        [sys.executable, "-B", str(TRAIN / "plan.py")], input=request, capture_output=True, timeout=30,
-        check=False,
+        [start or check_interpreter(), "-B", str(TRAIN / "plan.py")], input=request, capture_output=True, timeout=30,
+        check=False, env=check_environment(Path.home()),
     )  # fmt: skip
     assert done.stderr == b""
     return done.returncode, json.loads(done.stdout)
@@ -599,7 +601,7 @@ def run_plan(request: bytes) -> tuple[int, dict[str, Any]]:
 
 def test_the_command_line_prints_json() -> None:
     request = {"model": "Qwen/Qwen2.5-0.5B", "settings": defaults(), "machine": card(80), "trl": "0.23.1"}
-    status, found = run_plan(json.dumps(request).encode())
+    status, found = run_plan(json.dumps(request).encode(), sys.executable)
     assert (status, found["ok"]) == (0, True)
     assert found["plan"]["model"] == "Qwen/Qwen2.5-0.5B"
     assert "torchtune" in found["plan"]["source"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import os
 import re
@@ -75,6 +76,7 @@ def read_shape(
     return parse_config(_parse_json(content, location), location), location
 
 
+@functools.cache
 def known_models() -> list[dict[str, Any]]:
     """Return the rows of known_models.toml."""
     rows: list[dict[str, Any]] = tomllib.loads(KNOWN_MODELS.read_text(encoding="utf-8"))["model"]
