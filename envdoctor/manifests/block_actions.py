@@ -221,6 +221,7 @@ class BlockReader:
                     self.files.add(*file)
                 elif copy := renamed_copy(instruction):
                     self.files.copies.update([copy])
+                self._note_copies_of_clones(instruction)
             elif name in ("ENV", "ARG") and lines:
                 yield from self._script(_exports(name, lines))
         if block.lines:
@@ -233,6 +234,14 @@ class BlockReader:
         is_of_stage = any(word.startswith("--from") for word in words)
         own = (self.files.folder, self.files.folder.parent) if self.files.folder and not is_of_stage else ()
         return [folder / each for each in sources for folder in own if each.strip("./") and is_folder(folder / each)]
+
+    def _note_copies_of_clones(self, instruction: Instruction) -> None:
+        """A file that COPY takes from the clone of another project is not the file of that name in this one."""
+        words = instruction.lines[0][1].split()
+        sources = [word for word in words if not word.startswith("--")][:-1]
+        for source in sources if len(sources) < len(words) - 1 else ():
+            if self.directory.is_of_other_clone(source):
+                self.files.copies[source.rpartition("/")[2]] = source
 
     def _base_image(self, number: int, text: str) -> UseImage:
         words = [word for word in text.split() if not word.startswith("--")]

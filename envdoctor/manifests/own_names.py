@@ -44,10 +44,13 @@ _ENDS = ("dev", "main", "private", "internal", "public", "official", "release")
 _MENTIONS_OF_CLONE = 2  # `git clone URL` and `cd NAME`
 
 
-def own_names(root: Path, text: str = "") -> frozenset[str]:
-    """The keys of the names of the project in a directory; `text` is the guide in it, which can name it as well."""
+def own_names(root: Path, text: str = "", folder: Path | None = None) -> frozenset[str]:
+    """The keys of the names of the project in a directory.
+
+    `text` is a guide of the project, which can name it as well, and `folder` that of the guide, if it is another one.
+    """
     stated = frozenset(name_key(each) for each in (*_names_of_files(root), *_names_in(text)) if each)
-    first = _first_clone(root, text, stated)
+    first = _first_clone(root, text, stated, is_part=folder is not None and folder.absolute() != root.absolute())
     return stated | {name_key(first)} if first else stated
 
 
@@ -93,12 +96,13 @@ def _stated_names(text: str) -> Iterator[str]:
         yield found[1] or found[2]
 
 
-def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
+def _first_clone(root: Path, text: str, stated: frozenset[str], *, is_part: bool) -> str:
     """The repository that a guide clones first, if none of its clones has the name of the project.
 
     It is the project of the guide if the text also names it elsewhere, and the directory has the file that the
     guide installs next; or if the guide enters it, and the directory has most of the files that it installs and
-    starts there. A package of the built-in tables is another project.
+    starts there. A package of the built-in tables is another project. The guide of a part of a project can be about
+    another one, which it names and installs as well.
     """
     clones = list(_CLONE.finditer(text))
     if not clones or any(name_key(repository_name(each[1])) in stated for each in clones):
@@ -112,7 +116,7 @@ def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
     files = (named[1],) if named and named[1] else _PROJECT_FILES if named else ()
     is_there = any((root / each).is_file() for each in files if not each.startswith("/"))
     mentions = len(re.findall(rf"(?i)(?<![\w-]){re.escape(name)}(?![\w-])", text))
-    if is_there and mentions > _MENTIONS_OF_CLONE:
+    if is_there and mentions > _MENTIONS_OF_CLONE and not is_part:
         return name
     return name if _has_most_files(root, text[clones[0].end() :], name) else ""
 

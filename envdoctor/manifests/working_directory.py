@@ -110,9 +110,17 @@ class WorkingDirectory:
         """The directory after WORKDIR in a Dockerfile: outside of all clones it is that of the own project."""
         self.current = folder
         self.current = self._joined(path)
+        # A clone before the first WORKDIR is in that of the base image, mostly the root.
+        if self.current.startswith("/") and (first := self._clone(self.current[1:])):
+            self.clones[f"/{first}"] = self.clones[first]
         if not self._clone(self.current):
             self.start = self.current
         return self.current
+
+    def is_of_other_clone(self, path: str) -> bool:
+        """Whether an absolute path is in the clone of another project."""
+        clone = self._clone(path)
+        return bool(clone) and name_key(self.clones[clone]) not in self.own_names
 
     @property
     def place(self) -> str | None:

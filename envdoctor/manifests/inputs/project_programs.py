@@ -160,7 +160,8 @@ def _of_guide(
 ) -> tuple[tuple[Launch, ...], tuple[Action, ...]]:
     """The programs that a guide starts, and its steps; with `in_text` only those that its text names."""
     text = checkout.text(checkout.relative(folder / name))
-    own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
+    names = own_names(checkout.root, text, folder)
+    own = Files(folder, *files.platforms).of_repository(checkout.root, names, is_readme=True)
     blocks = [*(() if in_text else parse_blocks(text)), *_named_in_text(checkout, text, own)]
     reader = BlockReader(blocks, files=own)
     actions = tuple(reader.actions())

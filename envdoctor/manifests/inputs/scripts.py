@@ -61,7 +61,7 @@ def files_of_guide(text: str, name: str, files: Files) -> Files:
     if files.folder is None or name == STANDARD_INPUT:
         return files.without_folder()
     root = repository_of(files.folder)
-    return files.of_repository(root, own_names(root, text), is_readme=name.lower().startswith("readme"))
+    return files.of_repository(root, own_names(root, text, files.folder), is_readme=name.lower().startswith("readme"))
 
 
 def read_notebook(text: str, name: str, files: Files) -> Document:

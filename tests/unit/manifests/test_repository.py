@@ -190,6 +190,32 @@ def test_a_readme_in_a_subdirectory_names_the_files_next_to_it(clone: Path) -> N
         assert {"RUN001", "RUN002"} & {each.id for each in result.findings} == ids
 
 
+HARNESS = "install lm-harness from the lm-harness repository"
+CLONED = ("git clone https://github.com/other/lm-harness", "cd lm-harness", "pip install -e .")
+
+
+@each_case(
+    ("guide", "commands", "is_own"),
+    [
+        ("evaluate/README.md", CLONED, False),
+        ("README.md", CLONED, True),
+        ("docs/install.md", (*CLONED, "python train.py", "bash run.sh"), True),
+    ],
+)
+def test_a_part_of_a_project_can_install_another_one(
+    guide: str, commands: tuple[str, ...], is_own: bool, tmp_path: Path
+) -> None:
+    root = tmp_path / str(len(guide))
+    (root / guide).parent.mkdir(parents=True)
+    (root / "setup.py").write_text("from setuptools import setup\nsetup(install_requires=['trl==0.23.9'])\n")
+    (root / "README.md").write_text("# Mine\n")
+    for name in ("train.py", "run.sh", "model.py"):
+        (root / name).write_text("")
+    (root / guide).write_text(sh("pip install accelerate", *commands, title=HARNESS))
+    result = audit_file(str(root / guide), None, NoSolver()).result
+    assert ("RUN001" in {each.id for each in result.findings}) is is_own
+
+
 @each_case(
     ("steps", "expected"),
     [
@@ -207,6 +233,37 @@ def test_the_steps_of_a_dockerfile_run_in_its_working_directory(
     path.write_text("\n".join(["FROM python:3.11", "WORKDIR /opt/src", "RUN pip install accelerate", *steps]))
     result = audit_file(str(path), None, NoSolver()).result
     assert {each.id for each in result.findings if each.status == "error"} == expected
+
+
+@each_case(
+    ("steps", "expected"),
+    [
+        (("RUN git clone https://github.com/other/x", "WORKDIR /x", "RUN pip install ."), set()),
+        (("RUN git clone https://github.com/other/x y", "WORKDIR /y/sub", "RUN pip install ."), set()),
+        (("RUN git clone https://github.com/other/x", "WORKDIR /app", "RUN pip install ."), {"RUN001"}),
+        (
+            ("AS b", "RUN git clone https://github.com/other/x", "WORKDIR /x", "FROM python:3.11",
+             "COPY --from=b /x/requirements.txt /", "RUN pip install -r requirements.txt"),
+            set(),
+        ),
+        (("COPY requirements.txt /", "RUN pip install -r requirements.txt"), {"RUN001"}),
+        (
+            ("AS b", "RUN git clone https://github.com/me/mine", "WORKDIR /mine", "FROM python:3.11",
+             "COPY --from=b /mine/requirements.txt /", "RUN pip install -r requirements.txt"),
+            {"RUN001"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_clone_before_the_first_workdir_is_at_the_root(
+    steps: tuple[str, ...], expected: set[str], clone: Path
+) -> None:
+    path = clone / "Dockerfile"
+    (clone / "requirements.txt").write_text("trl==0.23.9\n")
+    first = steps[0] if steps[0].startswith("AS") else ""
+    rest = steps[1:] if first else steps
+    path.write_text("\n".join([f"FROM python:3.11 {first}", "RUN pip install accelerate", *rest]))
+    result = audit_file(str(path), None, NoSolver()).result
+    assert {"RUN001"} & {each.id for each in result.findings} == expected
 
 
 # setup.py, pyproject.toml, the command, and whether its isolated build fails.
