@@ -211,6 +211,8 @@ def _without_refused(
         refused += reduced.refused
         lines = lines_of_conflicts(context.trace)
         context = build_context(reduced.guide, machine, day, solver)
+        if any(each.resolution.state == "conflict" for each in context.trace.installs):
+            continue  # its packages are no solution
         for each in evaluate_guide(context):
             key = (each.line, each.id, each.cause)
             is_repeated = each.id in _CONFLICTS and each.line in lines  # of a step that fails in another way

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -125,16 +125,25 @@ class _Path:
         is_notebook = any(each.program.is_notebook for each in self.context.guide.launches)
         return {_key(each) for each in (evaluate_guide(self.context) if is_notebook else self.found)}
 
+    def failing(self, line: int) -> int:
+        """The index of the step without a solution that a line is part of; -1 if there is none."""
+        failed = {
+            (each.action.line, each.action.command) for each in self.context.trace.installs
+            if each.resolution.state == "conflict" and line in _lines(each.action)
+        }  # fmt: skip
+        indexes = (
+            index for index, each in enumerate(self.context.guide.actions)
+            if isinstance(each, InstallAction) and (each.line, each.command) in failed
+        )  # fmt: skip
+        return next(indexes, -1)
+
     def place(self, line: int, *, is_own: bool) -> int:
         """The index of the last action that installs into the environment of a line; -1 if none does.
 
         With `is_own`, the line is that of an installation.
         """
         installs = self.context.trace.installs
-        of_line = [
-            each for each in installs
-            if line in (each.action.line, *(requirement.line for requirement in each.action.requirements))
-        ]  # fmt: skip
+        of_line = [each for each in installs if line in _lines(each.action)]
         main = main_environment(self.context)
         name = of_line[-1].after.name if of_line else main.state.name if main and not is_own else None
         commands = {(each.action.line, each.action.command) for each in installs if each.after.name == name}
@@ -153,7 +162,7 @@ class _Trials:
     ) -> None:
         self.paths = paths
         self.machine, self.today, self.solver = machine, today, solver
-        self.tried: dict[tuple[int, int, tuple[str, ...]], _Trial | None] = {}
+        self.tried: dict[tuple[int, int, bool, tuple[str, ...]], _Trial | None] = {}
         self.end = time.monotonic() + _SECONDS
 
     def with_one_release(self, findings: Sequence[Finding]) -> list[Finding]:
@@ -178,7 +187,7 @@ class _Trials:
     def try_together(self, findings: Sequence[Finding]) -> None:
         """Try all first commands one after the other: if they have no consequence together, none has one alone."""
         groups: dict[tuple[int, int], dict[tuple[str, ...], Remedy]] = {}
-        for finding in findings:
+        for finding in (each for each in findings if each.id not in _CONFLICTS):
             remedy = next(filter(_installs, finding.remedies[:1]), None)
             place = self._place(finding.line) if remedy else None
             if remedy and place:
@@ -187,7 +196,7 @@ class _Trials:
             together = remedy_of([step for remedy in remedies.values() for step in remedy.steps])
             trial = self._try(self.paths[number], index, together) if len(remedies) > 1 else None
             if trial and trial.is_clean:
-                self.tried |= {(number, index, commands): trial for commands in remedies}
+                self.tried |= {(number, index, False, commands): trial for commands in remedies}
 
     def proven(self, finding: Finding) -> Finding:
         """The finding with the remedies that have no consequence."""
@@ -216,14 +225,23 @@ class _Trials:
 
     def _trial(self, finding: Finding, remedy: Remedy) -> _Trial | None:
         """The trial of a remedy; None for one that installs nothing, or that cannot be tried."""
-        found = self._place(finding.line) if _installs(remedy) else None
+        if not _installs(remedy):
+            return None
+        failing = self._failing(finding.line) if finding.id in _CONFLICTS else None
+        found = failing or self._place(finding.line)
         if found is None:
             return None
-        key = (*found, remedy.commands)
+        key = (*found, bool(failing), remedy.commands)
         if key not in self.tried:
             is_possible = len(self.tried) < _MAX_COMMANDS and time.monotonic() < self.end
-            self.tried[key] = self._try(self.paths[found[0]], found[1], remedy) if is_possible else None
+            tried = partial(self._try, self.paths[found[0]], found[1], remedy, is_part=bool(failing))
+            self.tried[key] = tried() if is_possible else None
         return self.tried[key]
+
+    def _failing(self, line: int) -> tuple[int, int] | None:
+        """The number of a path, and the index of its step without a solution that a line is part of."""
+        found = ((number, path.failing(line)) for number, path in enumerate(self.paths))
+        return next((each for each in found if each[1] >= 0), None)
 
     def _place(self, line: int) -> tuple[int, int] | None:
         """The number of a path, and the index of the action after which a command for a finding runs."""
@@ -233,12 +251,13 @@ class _Trials:
                     return number, index
         return None
 
-    def _try(self, path: _Path, place: int, remedy: Remedy) -> _Trial | None:
+    def _try(self, path: _Path, place: int, remedy: Remedy, *, is_part: bool = False) -> _Trial | None:
+        """The guide with a remedy after a step; with `is_part`, its packages in place of those of the step."""
         guide = path.context.guide
         line = len(guide.lines) + 1
         last = guide.actions[place]
         changes = [action for step in remedy.steps if (action := _action(step, line))]
-        tried = [_with_requirements(last, changes)] if _is_project(last) else [last, *changes]
+        tried = [_with_requirements(last, changes)] if is_part or _is_project(last) else [last, *changes]
         guide = guide._replace(
             actions=(*guide.actions[:place], *tried, *guide.actions[place + 1 :]),
             lines=(*guide.lines, " && ".join(remedy.commands)),
@@ -256,6 +275,10 @@ class _Trials:
 def _key(finding: Finding) -> tuple[str, str, tuple[str, ...]]:
     """What a finding is about, without its place and the releases."""
     return finding.id, finding.cause, tuple(sorted({each.fact for each in finding.evidence}))
+
+
+def _lines(action: InstallAction) -> tuple[int, ...]:
+    return action.line, *(each.line for each in action.requirements)
 
 
 def _action(step: object, line: int) -> Action | None:

@@ -8,6 +8,7 @@ import pytest
 from support.cases import each_case
 from support.guide_cases import sh
 from support.local_packages import write_wheel
+from support.remedies import commands_of
 from support.resolved_guides import audit, found
 from support.source_packages import write_sdist
 
@@ -66,6 +67,33 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
     other = audit(tmp_path, sh("uv venv --python 3.10", f"{step} torch-npu==2.1.0"), solver)
     assert found(other, "RUN015")
     assert not [each for each in other.findings if each.message.startswith("without ")]
+
+
+@each_case(
+    ("packages", "commands"),
+    [
+        # torchvision alone is not enough.
+        (
+            "torch==2.5.1 torchvision==0.20.1 torchaudio==2.5.1 vllm==0.6.3",
+            {"uv pip install torch==2.4.0 torchvision torchaudio transformers==4.46.2"},
+        ),
+        ("torch==2.4.0 torchvision==0.20.1 vllm==0.6.3", {"uv pip install torchvision==0.19"}),
+        ("torch==2.4.0 vllm==0.6.5", {"uv pip install torch==2.5.1"}),
+        ("torch==2.5.1 torchaudio==2.4.0", {"uv pip install torch==2.4.0 torchaudio"}),
+    ],
+)
+def test_the_command_for_a_conflict_gives_its_step_a_solution(
+    packages: str, commands: set[str], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    """After it, no further problem follows from releases that no solution has."""
+    (tmp_path / "requirements.txt").write_text("\n".join([*packages.split(), "accelerate", ""]))
+    steps = ("RUN pip install -r requirements.txt", "RUN pip install flash-attn --no-build-isolation")
+    (tmp_path / "Dockerfile").write_text("\n".join(["FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel", *steps]))
+    result = audit_file(str(tmp_path / "Dockerfile"), None, solver).result
+    conflicts = [each for each in result.findings if each.id in ("RUN002", "RUN015")]
+    assert conflicts
+    assert {command for each in conflicts for command in commands_of(each)} == commands
+    assert not [each for each in result.findings if each.id == "RUN046"]
 
 
 CONFLICTS = {
