@@ -52,8 +52,14 @@ def build_without_isolation(lines: EditedLines, finding: Finding) -> bool:
     packages = [word for word in others if not word.startswith("-") and word not in options]
     commands = [f"{found[1]} {shlex.join(needs)}", f"{found[1]} --no-build-isolation {_joined([*options, *own])}"]
     if packages:
+        if any(_is_package(word, "torch") for word in packages):
+            commands[0] = f"{found[1]} {shlex.join(_without_torch(needs))}"
         commands.insert(0, f"{found[1]} {_joined(others)}")
     return _replace_command(lines, number, found, commands)
+
+
+def _without_torch(needs: Sequence[str]) -> list[str]:
+    return [each for each in needs if not _is_package(each, "torch")]
 
 
 def _build_file_without_isolation(lines: EditedLines, line: int, needs: Sequence[str]) -> bool:
@@ -61,7 +67,7 @@ def _build_file_without_isolation(lines: EditedLines, line: int, needs: Sequence
     for number in lines.statement(line):
         for found in _pip_commands(lines, number):
             if re.search(r"\s(?:-r|--requirement)[ =]?\S", found[2]) and "--no-build-isolation" not in found[2]:
-                first = f"{found[1]} {lines.torch} {shlex.join(each for each in needs if each != 'torch')}"
+                first = f"{found[1]} {lines.torch} {shlex.join(_without_torch(needs))}"
                 return _replace_command(
                     lines, number, found, [first, f"{found[1]} --no-build-isolation{found[2].rstrip()}"]
                 )

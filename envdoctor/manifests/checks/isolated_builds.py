@@ -138,10 +138,23 @@ def _has_torch(state: EnvironmentState) -> bool:
 
 
 def _install_tools(context: GuideContext, install: InstallStep, *others: str) -> str:
-    """The step with what a build needs; torch is part of it if neither a step nor an image brings it."""
-    named = {each.name for step in context.trace.installs for each in step.action.requirements}
-    torch = [] if _has_torch(install.before) or named & {"torch", "pytorch"} else ["torch"]
+    """The step with what a build needs; torch is part of it if neither an earlier step nor an image brings it."""
+    torch = [] if _has_torch(install.before) else [_torch_of_steps(context, install)]
     return shell_command("uv pip install {}", [*torch, BUILD_PINS["setuptools"], "wheel", *others])
+
+
+def _torch_of_steps(context: GuideContext, install: InstallStep) -> str:
+    """The requirement for the torch that the step itself or a later one installs; any release if none names it."""
+    requirement = _named_torch(context)
+    resolved = install.resolution.packages.get("torch")
+    if requirement and resolved and install.resolution.state == "solved":
+        return f"torch=={public_part(resolved.version)}"
+    return f"torch{requirement.specifier}" if requirement else "torch"
+
+
+def _named_torch(context: GuideContext) -> InstallRequirement | None:
+    named = (each for step in context.trace.installs for each in step.action.requirements)
+    return next((each for each in named if each.name == "torch" and not each.url), None)
 
 
 def _ways_to_build(
@@ -150,7 +163,7 @@ def _ways_to_build(
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
     tools = _install_tools(context, install, "packaging", "psutil", "ninja")
     build = shell_command("uv pip install {} --no-build-isolation", requirement)
-    torch = _torch_of_time(pin) if " torch " in tools else None
+    torch = None if _named_torch(context) or " torch " not in tools else _torch_of_time(pin)
     if torch is None:
         fix = "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
         return fix, steps(tools, build)

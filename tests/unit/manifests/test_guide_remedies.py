@@ -139,6 +139,26 @@ def test_uv_adds_nothing_to_dynamic_dependencies(dynamic: str, has_command: bool
     assert (" where the build of the project reads its dependencies." in found[0].fix) is not has_command
 
 
+@each_case(
+    ("text", "name", "torch"),
+    [
+        (sh("pip install torch==2.1.0 flash-attn==2.5.0"), "README.md", "torch==2.1.0 "),
+        (sh("uv pip install flash-attn==2.5.0", "uv pip install torch==2.1.0"), "README.md", "torch==2.1.0 "),
+        ("torch>=2.1.0,<2.3\nflash-attn==2.5.0\n", "requirements.txt", "'torch>=2.1.0,<2.3' "),
+        (sh("uv pip install torch==2.1.0", "uv pip install flash-attn==2.5.0"), "README.md", ""),
+        ("FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-devel\nRUN uv pip install --system flash-attn==2.5.0\n",
+         "Dockerfile", ""),
+    ],
+)  # fmt: skip
+def test_a_build_without_isolation_has_torch_before(text: str, name: str, torch: str) -> None:
+    found = audit_text(text, name, None, NoSolver()).result.findings
+    (finding,) = [each for each in found if each.id == "RUN040"]
+    assert commands_of(finding) == (
+        f"uv pip install {torch}'setuptools>=70,<82' wheel packaging psutil ninja",
+        "uv pip install flash-attn==2.5.0 --no-build-isolation",
+    )
+
+
 def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None:
     text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch", "flash-attn==0.2.8"])\n'
     result = audit_text(text, "setup.py", None, NoSolver()).result
