@@ -49,6 +49,7 @@ from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.program_releases import with_one_release
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_conflicts, without_refused
+from envdoctor.manifests.unused_breaks import lower_unused
 from envdoctor.resolution.requirement import is_file_name
 from envdoctor.resolution.step import StepSolver
 
@@ -176,6 +177,7 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
     if any(each.program.is_notebook for each in context.guide.launches):
         return [each for each in steps if each.id in OF_CODE] + _of_project(steps)
     steps = lower_stated(context.guide, with_one_release(context, steps))
+    steps = lower_unused(context.guide.checkout, steps)
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )

@@ -35,6 +35,7 @@ class KnownBreak(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     unless: tuple[str, ...] = ()  # one of them prevents the problem
     only_with: tuple[str, ...] = ()  # one of these affected packages must be installed or in use
     python: str = ""  # "<3.11": only on these versions
+    uses: str = ""  # a pattern for the files of projects: without a match, none of their programs meets the problem
     unless_variable: str = ""  # "NAME=value" of an environment variable that prevents the problem
     problem: str
     why: str

@@ -103,6 +103,8 @@ def can_come_from_elsewhere(context: GuideContext, checkout: Checkout, path: str
         return True
     if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
         return True
+    if _is_of_linked_project(context, name):
+        return True
     made = re.compile(f"(?:{_MADE}){re.escape(name)}", re.IGNORECASE)
     saved = re.compile(f"(?:{_SAVED}){re.escape(name)}", re.IGNORECASE)
     for number, line in enumerate(context.guide.lines, 1):
@@ -112,6 +114,13 @@ def can_come_from_elsewhere(context: GuideContext, checkout: Checkout, path: str
         if is_shown and made.search(line):
             return True
     return False
+
+
+def _is_of_linked_project(context: GuideContext, name: str) -> bool:
+    """Whether the text links another repository that has the name of a script: `WikiExtractor.py`."""
+    links = re.findall(r"(?:github|gitlab)\.com/[\w.-]+/([\w.-]+)", "\n".join(context.guide.lines))
+    stem = name_key(name.partition(".")[0])
+    return any(name_key(each.removesuffix(".git")) == stem for each in links)
 
 
 def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Launch) -> Iterator[Problem]:

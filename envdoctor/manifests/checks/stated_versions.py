@@ -58,6 +58,7 @@ _SEPARATOR_ROW = re.compile(r"\s*\|[\s|:-]+\s*")
 def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
     """The title, a table of versions or the text states a version that the steps do not install."""
     seen: set[str] = set()
+    stated_releases = _stated_releases(context.guide)
     for number, text, matches in _statements(context.guide):
         is_head = _is_head(text)
         for match in matches:
@@ -66,6 +67,8 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
             is_cuda = re.search(r"cuda[^|]{0,12}$", text[: match.start()], re.IGNORECASE)  # "CUDA of torch: 12.8"
             if not installed or name in seen or is_cuda or _agrees(installed, stated):
                 continue
+            if any(_agrees(installed, each) for each in stated_releases.get(name, ())):
+                continue  # the text states the releases of several variants
             if re.search(rf"#\s*{name}=={re.escape(stated)}", _following(context.guide.lines, number)):
                 continue  # the title of pins that are switched off
             seen.add(name)
@@ -94,6 +97,17 @@ def _statements(guide: Guide) -> Iterator[tuple[int, str, list[re.Match[str]]]]:
 
 def _is_head(text: str) -> bool:
     return text.startswith("#") or text.lstrip().startswith("|")
+
+
+def _stated_releases(guide: Guide) -> dict[str, set[str]]:
+    """The full releases of each package that the text states outside of its code."""
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    found: dict[str, set[str]] = {}
+    for number, text in enumerate(guide.lines, 1):
+        for match in _STATED.finditer(text) if number not in code and _RELEASE.search(text) else ():
+            if match[2].count(".") > 1:
+                found.setdefault(_PACKAGES[match[1].lower()], set()).add(match[2])
+    return found
 
 
 def _rows_of_measurements(lines: Sequence[str]) -> set[int]:

@@ -198,6 +198,7 @@ def _shared(context: GuideContext, shared: SharedFile, packages: dict[str, Resol
     first, second = (packages[each.name] for each in (shared.first, shared.second))
     later = max(first, second, key=lambda each: (not each.is_dependency, each.line))
     is_same = public_part(first.version) == public_part(second.version)
+    same = _same_version(first, second)
     nightly = f"{min(first.name, second.name, key=len)}-nightly"
     return Problem(
         "info" if is_same or nightly in (first.name, second.name) else "warning",
@@ -207,7 +208,8 @@ def _shared(context: GuideContext, shared: SharedFile, packages: dict[str, Resol
             guide_evidence(context, first.name, first.reason, first.line),
             guide_evidence(context, second.name, second.reason, second.line),
         ),
-        f"Install only one of {first.name} and {second.name}.",
-        _same_version(first, second),
+        f"Install only one of {first.name} and {second.name}"
+        + (", or both in the same release, which has the same modules." if same else "."),
+        same,
         line=line_of(context, later.line, later.reason),
     )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from envdoctor.core.paths import is_file
 from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.manifests.checkout_code import Checkout, checkout_of
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
+from envdoctor.manifests.unused_breaks import lower_unused
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda, torch_index
 from envdoctor.rules.registry import RULES, run_rule
@@ -49,7 +54,12 @@ def audit_sets(sets: Sequence[PackageSet], kind: str, path: str, machine: Machin
                 evidence=evidence,
             )
         )
-    return sorted(findings, key=lambda finding: (finding.line, finding.id))
+    return sorted(lower_unused(_checkout(path), findings), key=lambda finding: (finding.line, finding.id))
+
+
+def _checkout(path: str) -> Checkout | None:
+    """The checkout of a lock file on disk; None for a text of standard input."""
+    return checkout_of(Files(Path(path).parent)) if is_file(Path(path)) else None
 
 
 def _judged(found: Sequence[Finding], packages: PackageSet, *, cuda_is_a_choice: bool) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ PRESENT: dict[str, tuple[str, ...]] = {
     "an output": ("echo 'import torch' > scripts/made.py", "python scripts/made.py"),
     "prose": ("# Create the file scripts/written.py", "python scripts/written.py"),
     "a download": ("wget -O scripts/fetched.py https://a.b/fetched.py", "python scripts/fetched.py"),
+    "a linked project of its name": ("# https://github.com/attardi/unlike", "python scripts/unlike.py"),
     "another repository": ("git clone https://github.com/a/other", "python other/start.py"),
     "a variable": ("python scripts/$NAME.py",),
     "an absolute path": ("python /opt/scripts/start.py",),

@@ -18,6 +18,13 @@ TABLES = {
     "seconds of a framework": ("| Framework | Time (s) |\n|---|---|\n| PyTorch | 0.56 |\n", False),
     "memory of an engine": ("| Engine | Memory (GB) |\n|:--:|:--:|\n| vLLM | 20.6 |\n| torch | 74.8 |\n", False),
     "a score": ("| Model | pass@1 |\n|--|--|\n| Transformers | 61.2 |\n", False),
+    "variants": ("| Release | Version |\n|--|--|\n| v1.0 | `torch==2.8.0` |\n| v1.1 | torch 2.5.1 |\n", False),
+    "variants without that of the steps": (
+        "| Release | Version |\n|--|--|\n| v1.0 | `torch==2.4.0` |\n| v1.1 | `torch==2.5.1` |\n", True,
+    ),
+    "the release of another package": (
+        "| Package | Version |\n|--|--|\n| transformers | 4.57.1 |\n| torch | 2.5.1 |\n", True,
+    ),
     "a lower bound": ("| Component | Minimum | Version |\n|---|---|---|\n| PyTorch | 2.0+ | 2.2+ |\n", False),
     "a lower bound in code": ("| Package | Version |\n|---|---|\n| torch | `2.0`+ |\n", False),
 }  # fmt: skip

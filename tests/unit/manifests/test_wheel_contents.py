@@ -219,6 +219,7 @@ def test_builds_of_opencv_get_one_version() -> None:
         sh("pip install opencv-python==4.6.0.66", "pip install opencv-python-headless"), solved, "RUN122"
     )
     assert found.remedies[0].commands == ("uv pip install opencv-python==4.6.0.66 opencv-python-headless==4.6.0.66",)
+    assert found.fix.endswith(", or both in the same release, which has the same modules.")
 
 
 def test_pip_finds_no_release_of_a_dependency() -> None:

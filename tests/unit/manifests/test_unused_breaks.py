@@ -1,0 +1,65 @@
+"""A break that only some programs meet is a note, where the checkout has no such program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+
+from envdoctor.commands.audit_file import audit_file
+from envdoctor.resolution.step import NoSolver
+
+OLD_ACCELERATE = "transformers==4.53.3\naccelerate==0.34.2\n"
+RAY = "ray==2.49.2\nclick==8.3.0\n"
+TENSORBOARD = "torch==1.10.1\ntensorboard==2.11.2\nsetuptools==60.9.3\n"
+LOCK = """version = 1
+requires-python = ">=3.12"
+
+[[package]]
+name = "a"
+version = "1"
+source = { virtual = "." }
+dependencies = [{ name = "accelerate" }, { name = "transformers" }]
+
+[[package]]
+name = "accelerate"
+version = "0.34.2"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "transformers"
+version = "4.53.3"
+source = { registry = "https://pypi.org/simple" }
+"""
+
+
+@each_case(
+    ("manifest", "rule", "files", "status"),
+    [
+        (OLD_ACCELERATE, "HF006", {"train.py": "import torch\nloss.backward()\n"}, "info"),
+        (OLD_ACCELERATE, "HF006", {"train.py": "from transformers import Seq2SeqTrainer\n"}, "error"),
+        (OLD_ACCELERATE, "HF006", {"train.ipynb": "from trl import SFTConfig"}, "error"),
+        (OLD_ACCELERATE, "HF006", {"run.sh": "python -m llamafactory.cli\n", "a.py": ""}, "error"),
+        (OLD_ACCELERATE, "HF006", {}, "error"),  # the programs are not there
+        (RAY, "RAY001", {"train.py": "import ray\nray.init()\n"}, "info"),
+        (RAY, "RAY001", {"train.py": "import ray\n", "start.sh": "ray start --head\n"}, "warning"),
+        (TENSORBOARD, "PKG072", {"train.py": "import torch\n"}, "info"),
+        (TENSORBOARD, "PKG072", {"train.py": "from torch.utils.tensorboard import SummaryWriter\n"}, "warning"),
+        (LOCK, "HF006", {"train.py": "import torch\n"}, "info"),
+        (LOCK, "HF006", {"train.py": "from transformers import Trainer\n"}, "error"),
+    ],
+)
+def test_a_break_is_a_note_without_a_program_that_meets_it(
+    manifest: str, rule: str, files: dict[str, str], status: str, tmp_path: Path
+) -> None:
+    root = tmp_path / f"{rule}-{status}-{len(manifest)}-{'-'.join(files)}"
+    root.mkdir()
+    for name, text in {**files, "README.md": "# A project\n", "setup.cfg": "[metadata]\nname = a\n"}.items():
+        (root / name).write_text(text)
+    path = root / ("uv.lock" if manifest == LOCK else "requirements.txt")
+    path.write_text(manifest)
+    python = "3.9" if rule == "PKG072" else "3.10"
+    found = audit_file(str(path), None, NoSolver(), python=python).result.findings
+    named = [each for each in found if rule in (each.id, *(item.fact for item in each.evidence))]
+    assert [each.status for each in named] == [status]
+    assert ("(no program of the checkout uses it)" in named[0].message) is (status == "info")
