@@ -18,6 +18,9 @@ _OPTIONS_WITH_VALUE = frozenset({
 })  # fmt: skip
 
 
+_MAX_JOINED = 4  # letters of options that are one word
+
+
 class Options(NamedTuple):
     """A parsed command line: option values in order, flags, and positional arguments."""
 
@@ -62,5 +65,10 @@ def parse_options(
             values.setdefault(word[:2], []).append(word[2:])
         else:
             flags.add(word)
-            flags.update(f"-{letter}" for letter in word[1:] if not word.startswith("--"))
+            letters = "" if word.startswith("--") else word[1:]
+            last = f"-{letters[-1:]}"
+            if last in takes_value and letters.isalpha() and len(letters) <= _MAX_JOINED:  # `-qr FILE`
+                values.setdefault(last, []).append(next(remaining, ""))
+                letters = letters[:-1]
+            flags.update(f"-{letter}" for letter in letters)
     return Options(values, frozenset(flags), arguments)
