@@ -35,6 +35,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.marked_languages import is_shell_marked_as_python
+from envdoctor.manifests.own_names import name_key
 from envdoctor.manifests.program_launches import Launch, Program, started_program
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
@@ -90,6 +91,7 @@ class BlockReader:
         self.launches: list[Launch] = []
         self.syncs: list[Command] = []  # `uv sync` in the directory of the project
         self.copied_folders: list[Path] = []
+        self.is_own_release = False  # the programs of the project are those of a release on the index
         self.instruction = ""  # of a Dockerfile, that starts the container
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:
@@ -154,7 +156,8 @@ class BlockReader:
             self.commands.append(command)
             program = started_program(command)
             if program is None or program.launcher == "uv":  # a word after `uv run NAME` can be a file
-                program = started_console_script(command, self.console_scripts) or program
+                scripts = {} if self.is_own_release else self.console_scripts
+                program = started_console_script(command, scripts) or program
             if program and (folders := self.directory.folders_of(program.script)):
                 own = [self.files.folder.absolute()] if self.files.folder else []  # of a block for a new shell
                 folders = tuple(dict.fromkeys((*folders, *self.copied_folders, *own)))
@@ -169,8 +172,18 @@ class BlockReader:
             if command.assignments and command.words == ("export",):
                 yield SetVariables(command.line, str(command), command.assignments)
             else:
-                yield from map(self._with_local_projects, parse_actions(command, files))
+                actions = [*map(self._with_local_projects, parse_actions(command, files))]
+                self._note_own_release(actions)
+                yield from actions
                 yield from self._repository_script(command, files)
+
+    def _note_own_release(self, actions: list[Action]) -> None:
+        """Whether the programs of the project are those of a release on the index, and not those of the checkout."""
+        for each in (each for action in actions if isinstance(action, Install) for each in action.requirements):
+            if each.url.startswith("."):
+                self.is_own_release = False
+            elif not each.url and name_key(each.name) in self.directory.own_names:
+                self.is_own_release = True
 
     def _with_local_projects(self, action: Action) -> Action:
         if isinstance(action, Install):

@@ -180,6 +180,24 @@ def test_a_program_that_the_project_installs(name: str, checkout: Path) -> None:
     (checkout / file).unlink()
 
 
+@each_case(
+    ("install", "is_found"),
+    [
+        ("pip install my-drawings", False),  # the release on the index can have another module
+        ("pip install 'my-drawings[gpu]==1.2'", False),
+        ("pip install my-drawings && pip install -e .", True),
+        ("pip install other-drawings", True),
+        ("pip install .", True),
+    ],
+)
+def test_a_release_of_the_project_has_its_own_programs(install: str, is_found: bool, checkout: Path) -> None:
+    script = '[project]\nname = "my-drawings"\n[project.scripts]\ndraw = "project.data:main"\n'
+    (checkout / "pyproject.toml").write_text(script)
+    (checkout / "project/data.py").write_text("import torch\nfrom . import figures\n")
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", install, "draw --size 3"))
+    assert bool(found) is is_found
+
+
 EMPTY = "import torch\ndef cli():\n    pass\n"
 CLICK = """import torch
 from .work import group
