@@ -36,7 +36,8 @@ source = { registry = "https://pypi.org/simple" }
 @each_case(
     ("manifest", "rule", "files", "status"),
     [
-        (OLD_ACCELERATE, "HF006", {"train.py": "import torch\nloss.backward()\n"}, "info"),
+        (OLD_ACCELERATE, "HF006", {"train.py": "loss.backward()  # Trainer settings\n"}, "info"),
+        (OLD_ACCELERATE, "HF006", {"own.py": "class Mine(transformers.Trainer):\n    pass\n"}, "error"),
         (OLD_ACCELERATE, "HF006", {"train.py": "from transformers import Seq2SeqTrainer\n"}, "error"),
         (OLD_ACCELERATE, "HF006", {"train.ipynb": "from trl import SFTConfig"}, "error"),
         (OLD_ACCELERATE, "HF006", {"run.sh": "python -m llamafactory.cli\n", "a.py": ""}, "error"),
