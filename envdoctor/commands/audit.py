@@ -35,6 +35,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.machine.select import select_machine
+from envdoctor.manifests.inputs.earlier_steps import forget_guides
 from envdoctor.manifests.inputs.locked_wheels import audit_wheels
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.step import NoSolver, StepSolver
@@ -104,6 +105,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
 def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResult:
     """Audit files and directories."""
     report_phase = reporter.phase if reporter else _ignore
+    forget_guides()
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
     trial = try_sets(machine, report_phase) if request.trial else None

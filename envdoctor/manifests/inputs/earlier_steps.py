@@ -89,6 +89,11 @@ def _paths(guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:
         return ()
 
 
+def forget_guides() -> None:
+    """Read guides again: their files can have changed since the last command."""
+    _read.cache_clear()
+
+
 @lru_cache(maxsize=8)  # the manifests of a directory have the same guides
 def _read(text: str, guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:
     return read_input(text, guide.name, Files(guide.parent, *platforms), platforms[0]).paths

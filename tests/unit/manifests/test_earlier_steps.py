@@ -7,6 +7,7 @@ from pathlib import Path
 from support.cases import each_case
 from support.guide_cases import sh
 
+from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.commands.audit_file import FileAudit, audit_text
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.inputs.earlier_steps import earlier_steps
@@ -126,3 +127,18 @@ def test_the_python_of_the_user_comes_before_that_of_the_guide(tmp_path: Path) -
     stated = [audit_text(PINS, str(tmp_path / "requirements.txt"), None, None, python=each) for each in ("", "3.11")]
     assert [each.audit.main.python for each in stated if each.audit] == ["3.10", "3.11"]
     assert torch_of(stated[1]) == "2.2.1+cu121"
+
+
+def test_a_later_command_reads_the_files_of_the_guide_again(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(sh("pip install -r first.txt", INSTALL))
+    (tmp_path / "requirements.txt").write_text(PINS)
+
+    def pinned(first: str) -> list[str]:
+        (tmp_path / "first.txt").write_text(first)
+        run(AuditRequest(targets=(str(tmp_path / "requirements.txt"),), resolve="never"))
+        earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64", "aarch64"))
+        steps = [each for each in earlier.guide.actions if isinstance(each, Install)] if earlier else []
+        return [requirement.pin for step in steps for requirement in step.requirements]
+
+    assert pinned("torch==2.2.1\n") == ["2.2.1"]
+    assert pinned("torch==2.3.0\n") == ["2.3.0"]
