@@ -25,8 +25,10 @@ HYPOTHETICAL = re.compile(
     r"|ensure|make sure|check|warn|raise|support|allow)\b|\b(?:if|unless|in case|would|might|may|fixed|solved"
     r"|works (?:now|again|fine)|used to|for example|e\.g\.|no longer an issue|not (?:seem|appear|look) to be an?)\b"
 )
+# With an exception of the first kind a library refuses an argument: `gated weights must have even row counts`.
 PROGRAM_LINE = re.compile(
-    r'^\s*(?:File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
+    r"^\s*(?:\w*(?:Value|Type|Key|Assertion|NotImplemented|Misconfiguration)(?:Error|Exception): "
+    r'|File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
     r"|(?:INFO|DEBUG|WARNING|ERROR)\b)"
 )
 # Messages that list what can be the reason: of Ray about a worker that died, of NCCL's watchdog.

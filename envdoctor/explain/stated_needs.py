@@ -41,11 +41,21 @@ def _shapes(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(re.sub("NAME|KIND|VERSION", lambda found: parts[found[0]], each)) for each in patterns)
 
 
-OF_INSTALLATION = re.compile(r"(?i)\binstall")
+OF_INSTALLATION = re.compile(
+    r"(?i)\binstall|\bis (?:required|needed)\b[^.\n]{0,60} but (?:it )?is not (?:available|found)\b"
+)
+# A package in no table: its name is all that the message has, or it is quoted.
+PLAINLY = _shapes(
+    r"^NAME (?:is )?not installed[.!]?$",
+    r"[Ii]nstall the (?=[`'\"])NAME (?:package|library|module)",
+    r"annot import (?=[`'\"])NAME[,.]",
+)
 MISSING = _shapes(
     r"NAMEKIND (?:is|are|was|isn't|must|needs?|has|have|should|to)(?: not| to)?(?: be)?"
     r"(?: properly| correctly)? installed",
     r"(?:have|without|has|with) (?:the )?NAMEKIND installed",
+    r"NAMEKIND is (?:required|needed)[^.\n]{0,60} but (?:it )?is not (?:available|found)",
+    r"NAMEKIND (?:was|is|has been) \w{3,20}, but (?:it )?is not (?:installed|available)",
     r"(?:[Ee]nsure|[Mm]ake sure)(?: that)?(?: to have)?(?: you have)? (?:the )?NAMEKIND (?:is |are )?installed",
     r"(?:[Pp]lease|need(?:ed)? to|have to|must|[Yy]ou can|[Mm]ake sure to|^|[.;:] )(?: also)?"
     r" ?[Ii]nstall(?:ing)? (?:the )?NAME",
@@ -67,6 +77,7 @@ OTHER_STATE = re.compile(
     r"|install(?:ation|er)? (?:failed|timed)|failed to install|(?:proper|right|matching|other) [\w-]{0,40} ?version"
     r"|reinstall|rebuild|not supported|unsupported)\b"
 )
+NOT_TOO_OLD = re.compile(r"(?i)\b(?:too new|downgrade|uninstall|conflict\w*|unsupported)\b")
 NOT_THERE = re.compile(r"(?i)\bnot (?:\w+ )?(?:installed|found|available|importable)|\bneed to install|\bmissing\b")
 
 MINIMUM = _shapes(
@@ -179,8 +190,9 @@ def _missing_package(message: _Message) -> Symptom | None:
         return _missing(package)
     if match := PIP_INSTALL.search(text):
         return _missing(package) if (package := _first_package(match["words"])) else None
-    quoted = (match["name"] for match in found if match["quote"] and is_import and "nstall" in match[0])
-    return next((_missing(normalize_name(name)) for name in quoted), None)
+    named = [match for match in found if match["quote"] and is_import and "nstall" in match[0]]
+    named += [match for shape in PLAINLY for match in shape.finditer(text)]
+    return next((_missing(normalize_name(match["name"])) for match in named), None)
 
 
 def _first_package(words: str) -> str:
@@ -196,7 +208,7 @@ def _first_package(words: str) -> str:
 def _newer_release(message: _Message) -> Symptom | None:
     """Something of which the message requires a newer release."""
     text = message.text
-    if OTHER_STATE.search(text) or not REQUIRED.search(text):
+    if NOT_TOO_OLD.search(text) or not REQUIRED.search(text):
         return None
     absent = NOT_THERE.search(text)
     for shape in MINIMUM:
@@ -218,7 +230,7 @@ def _newer_release(message: _Message) -> Symptom | None:
 def _named(found: re.Match[str], text: str) -> str:
     """A package that is in no table: its minimum is a release with two points, or the message is about releases."""
     points = found["version"].count(".")
-    is_release = points >= 2 or (points == 1 and OF_RELEASES.search(text))
+    is_release = points >= 2 or (points == 1 and (OF_RELEASES.search(text) or text.startswith("Require")))
     return normalize_name(found["name"]) if is_release and found["name"].lower() not in NO_PACKAGES else ""
 
 

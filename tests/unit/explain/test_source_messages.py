@@ -123,3 +123,49 @@ def test_an_import_that_a_library_refuses_is_no_violated_requirement() -> None:
     assert not likely_causes(text.format("AMD GPU gfx906 does not support flash-attention"))
     passed_on = text.format("Failed to import server.flash because of the following error: bad magic number")
     assert [cause.cause for cause in likely_causes(passed_on)] == ["dependency-pin-violated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ImportError: fused_dense is not installed", "wrong-python-env"),
+        ("RuntimeError: Please install the `etils[epath]` package to specify a cache directory", "wrong-python-env"),
+        (
+            "ImportError: Cannot import 'panopticapi', therefore 'PanopticEvaluator' is not available.",
+            "wrong-python-env",
+        ),
+        ("RuntimeError: Triton is needed for the forward pass but it is not available!", "wrong-python-env"),
+        ("ValueError: torchao was selected, but it is not installed on this machine.", "wrong-python-env"),
+        ("ImportError: `maybe_autocast` requires PyTorch to be installed.", "wrong-python-env"),
+        ("AssertionError: Requires pyyaml>=5.1", "library-too-old"),
+        ("ImportError: requires a fastai>=2.4.0 version, but you are using fastai 2.1.0", "library-too-old"),
+        ("NotImplementedError: determinism not supported yet for Sm80", "gpu-unsupported-by-library"),
+        ("RuntimeError: Ampere GPU is required to run this example!", "gpu-unsupported-by-library"),
+        ("AssertionError: supported only on CUDA compute capability >= 70", "gpu-unsupported-by-library"),
+        (
+            "RuntimeError: Failed to find C++ compiler. Please specify via CXX environment variable",
+            "compiler-missing",
+        ),
+        ("Exception: Unable to run `nvcc --version`", "cuda-home-missing"),
+        ("host:123:140 [0] NCCL WARN Insufficient driver: 11080 < 12020", "driver-too-old"),
+    ],
+)
+def test_a_message_of_the_sources(text: str, expected: str) -> None:
+    assert likely_causes(text)[0].cause == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: gated NVFP4 MoE weights must have even row counts",
+        "ValueError: latent mode=none requires num_slots=0 and no token_ids",
+        "NotImplementedError: Saving the state dict to disk in format pth is not supported. Choose from ['pt'].",
+        "TypeError: The input type Image is not available with VLLM offline. The only available types are `str`.",
+        "ValueError: The use of ffi_call requires a custom call API version of at least 4; got api_version=1.",
+        "a.py:8: UserWarning: 'auto' is experimental and may cause uncaught Cuda Out of Memory errors.",
+        "AssertionError: the block size is not supported for head_dim 256",
+        "KeyError: 'port'",
+    ],
+)
+def test_a_refused_argument_is_no_cause_in_the_environment(text: str) -> None:
+    assert not likely_causes(text)
