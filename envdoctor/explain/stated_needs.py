@@ -43,25 +43,29 @@ def _shapes(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 OF_INSTALLATION = re.compile(
     r"(?i)\binstall|\bis (?:required|needed)\b[^.\n]{0,60} but (?:it )?is not (?:available|found)\b"
+    r"|^\S+ is (?:required (?:for|to (?!be\b))|not available for )|^\S{2,60} requires \S{2,40}[.!]?$"
 )
 # A package in no table: its name is all that the message has, or it is quoted.
 PLAINLY = _shapes(
     r"^NAME (?:is )?not installed[.!]?$",
     r"[Ii]nstall the (?=[`'\"])NAME (?:package|library|module)",
     r"annot import (?=[`'\"])NAME[,.]",
+    r"^\S{2,60} requires (?:either )?(?:the )?(?=[`'\"])NAME(?:$|[.]$| package| or )",
 )
 MISSING = _shapes(
     r"NAMEKIND (?:is|are|was|isn't|must|needs?|has|have|should|to)(?: not| to)?(?: be)?"
     r"(?: properly| correctly)? installed",
     r"(?:have|without|has|with) (?:the )?NAMEKIND installed",
     r"NAMEKIND is (?:required|needed)[^.\n]{0,60} but (?:it )?is not (?:available|found)",
+    r"^NAMEKIND is (?:required (?:for|to (?!be\b))|not available for )",
+    r"^\S{2,60} requires NAME[.!]?$",
     r"NAMEKIND (?:was|is|has been) \w{3,20}, but (?:it )?is not (?:installed|available)",
     r"(?:[Ee]nsure|[Mm]ake sure)(?: that)?(?: to have)?(?: you have)? (?:the )?NAMEKIND (?:is |are )?installed",
     r"(?:[Pp]lease|need(?:ed)? to|have to|must|[Yy]ou can|[Mm]ake sure to|^|[.;:] )(?: also)?"
     r" ?[Ii]nstall(?:ing)? (?:the )?NAME",
 )
 MISSING_IN_AN_IMPORT = _shapes(
-    r"(?:requires?|needs?|depends on) (?:the |an? )?(?:optional )?NAMEKIND(?:$|[ .,:;](?! ?[<>=\d]))",
+    r"(?<!\()(?:requires?|needs?|depends on) (?:the |an? )?(?:optional )?NAMEKIND(?:$|[ .,:;](?! ?[<>=\d]))",
     r"NAMEKIND (?:is|was|are) (?:required|needed|missing|unavailable|not (?:found|available|importable))",
     r"NAMEKIND (?:not (?:found|available)|could not be (?:found|imported|loaded))",
     r"(?:[Uu]nable to|[Cc]ould not|[Cc]annot|[Ff]ailed to) (?:import|find) (?:the )?NAMEKIND(?:$|[.,:;])",

@@ -139,6 +139,13 @@ def test_an_import_that_a_library_refuses_is_no_violated_requirement() -> None:
         ("ImportError: `maybe_autocast` requires PyTorch to be installed.", "wrong-python-env"),
         ("AssertionError: Requires pyyaml>=5.1", "library-too-old"),
         ("ImportError: requires a fastai>=2.4.0 version, but you are using fastai 2.1.0", "library-too-old"),
+        ("AssertionError: Triton is required for the efficient entropy kernel", "wrong-python-env"),
+        ("ERROR: Model 'org/m' is gated (gated=manual) and no HF token provided", "hub-auth"),
+        ("AssertionError: With dlink=True, ninja is required to build cuda extension x.", "compiler-missing"),
+        ("RuntimeError: Triton is not available for GGUF Q6_K fused matmul.", "wrong-python-env"),
+        ("RuntimeError: FP4CastSTEFunction requires triton.", "wrong-python-env"),
+        ("ImportError: 'CPUHashMap' requires 'pyg-lib'", "wrong-python-env"),
+        ("Exception: Unable to find a port to bind to.", "port-in-use"),
         ("NotImplementedError: determinism not supported yet for Sm80", "gpu-unsupported-by-library"),
         ("RuntimeError: Ampere GPU is required to run this example!", "gpu-unsupported-by-library"),
         ("AssertionError: supported only on CUDA compute capability >= 70", "gpu-unsupported-by-library"),
@@ -165,6 +172,9 @@ def test_a_message_of_the_sources(text: str, expected: str) -> None:
         "a.py:8: UserWarning: 'auto' is experimental and may cause uncaught Cuda Out of Memory errors.",
         "AssertionError: the block size is not supported for head_dim 256",
         "KeyError: 'port'",
+        "ValueError: sampler requires generator.",
+        "ValueError: packed sequences with the option unset. Set X=0 (requires ``flash-attn`` installed).",
+        "ValueError: datasets is not available to the worker",
     ],
 )
 def test_a_refused_argument_is_no_cause_in_the_environment(text: str) -> None:
