@@ -203,14 +203,18 @@ def _of_container(finding: Finding, report: Report) -> Finding:
 
 
 def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> list[Finding]:
-    """The finding on an extension for "no kernel image" if torch has code for every GPU and no cause is reported."""
+    """The finding on an extension for "no kernel image" if torch has code for every GPU and no cause is reported.
+
+    Where torch itself names the GPU, it is one that the facts of the report do not have.
+    """
     shown = next((each for each in causes if each.cause in ARCHITECTURE_CAUSES and each.lines), None)
     reports = (report, *report.later)
     if not shown or named & {*ARCHITECTURE_CAUSES, EXTENSION} or shown.score < WARNING_SCORE:
         return []
     if not all(has_code_for_every_gpu(each.machine, each.stack) for each in reports):
         return []
-    return [finding_of_text(EXTENSION, "error", shown.lines[0])]
+    is_of_torch = "current PyTorch install" in shown.lines[0]
+    return [finding_of_text(shown.cause if is_of_torch else EXTENSION, "error", shown.lines[0])]
 
 
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:

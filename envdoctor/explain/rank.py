@@ -35,7 +35,7 @@ from envdoctor.explain.placeholders import (
     placeholder_values,
     text_values,
 )
-from envdoctor.explain.refute import CONTRADICTIONS, refutation
+from envdoctor.explain.refute import CONTRADICTIONS, is_below_its_bounds, refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
 from envdoctor.explain.stated_needs import stated_need
@@ -220,6 +220,7 @@ def matching_symptoms(scanned: Scan, symptoms: Iterable[Symptom]) -> list[Sympto
         symptom
         for symptom in symptoms
         if symptom.id in scanned.symptoms
+        and not all(is_below_its_bounds(hit.groups) for hit in scanned.symptoms[symptom.id])
         and all(signal in scanned.signals for signal in symptom.when)
         and not any(signal in scanned.signals for signal in symptom.unless)
     ]

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.architectures import capability_of, runs_native
+from envdoctor.knowledge.versions import satisfies
+
+_BOUND = re.compile(r"[<>=!~]=?=?\s*[\w.*+]+")
 
 
 def refutation(cause: str, machine: Machine, stack: Stack) -> str:
     """The fact that contradicts this cause; empty if there is none."""
     check = CONTRADICTIONS.get(cause)
     return check(machine, stack) if check else ""
+
+
+def is_below_its_bounds(groups: Mapping[str, str]) -> bool:
+    """Whether a line on transformers that is too new states one that its upper bounds accept: it is too old.
+
+    `transformers<5,>=4.20.1, but you have transformers 4.16.2` for the groups `requirement` and `transformers`.
+    """
+    bounds = [each for each in _BOUND.findall(groups.get("requirement", "")) if each[0] in "<=~"]
+    installed = groups.get("transformers", "")
+    return bool(bounds and installed) and all(satisfies(installed, each) is True for each in bounds)
 
 
 def _has_gpus(machine: Machine, _: Stack) -> str:

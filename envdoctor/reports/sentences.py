@@ -67,8 +67,8 @@ GPU = re.compile(
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada|pro)\b)*(?:\ (?:laptop|mobile)\b)?
     | geforce\ (?:[2-5]0[5-9]0|10[5-8]0|16[56]0)(?:[\ -]?(?:ti|super)\b)*(?:\ (?:laptop|mobile)\b)?
     | (?:geforce\ )?(?:mx\ ?\d{3}|9[1-4]0mx?) | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
-    | (?:tesla\ ?)?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
-      |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb?))*
+    | (?:tesla\ ?)?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l40s?|v100
+      |(?:l4|t4|p4)(?![a-z])|p100|p40|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb?))*
     | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4}
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""

@@ -13,6 +13,10 @@ SOLVER = "error    libmamba Could not solve for environment specs\n"
 NVRTC = "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --gpu-architecture (-arch)"
 
 
+WANTED = "ERROR: Could not find a version that satisfies the requirement {}"
+CONFLICT = "alignscore 0.1.3 requires transformers{}, but you have transformers {} which is incompatible."
+
+
 def first_cause(text: str) -> str | None:
     found = explain(io.BytesIO(text.encode())).causes
     return found[0].cause if found else None
@@ -45,6 +49,18 @@ def first_cause(text: str) -> str | None:
         ("NVIDIA GeForce RTX 5090\n" + NVRTC, "gpu-arch-not-in-build"),
         ("GPU 0: Tesla P100\nGPU 1: RTX 5090\n" + NVRTC, "gpu-arch-not-in-build"),
         (NVRTC, "gpu-arch-not-in-build"),
+        (
+            "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file",
+            "libcuda-not-found",
+        ),
+        ("kernel version 525.60.13 does not match DSO version 535.54.3", "nvml-driver-library-mismatch"),
+        ("| CUDAExecutionProvider | **ABSENT** |", "ext-cpu-build"),
+        (WANTED.format("triton==2.0.0.dev20221103 (from versions: 2.0.0, 2.1.0)"), "release-not-on-index"),
+        (WANTED.format("jax==0.4.1.dev20230101 (from versions: 0.4.1, 0.4.2)"), "release-not-on-index"),
+        (CONFLICT.format("<5,>=4.20.1", "4.16.2"), "dependency-pin-violated"),
+        (CONFLICT.format("<4.50,>=4.40", "4.39.0"), "dependency-pin-violated"),
+        (CONFLICT.format("<5,>=4.20.1", "5.0.0"), "transformers-too-new"),
+        (CONFLICT.format("==4.31.0", "4.57.1"), "transformers-too-new"),
     ],
 )
 def test_a_message_has_its_cause(text: str, cause: str) -> None:
@@ -59,6 +75,8 @@ def test_a_message_has_its_cause(text: str, cause: str) -> None:
         "#SBATCH --requeue\nJob 7133 was queued again and started on n018",
         "mpirun -np 4 ./pw.x: 4 slots of host n01 are in use",
         "libmamba: all requested packages already installed",
+        "kernel version 535.54.3 matches DSO version 535.54.3",
+        "| CUDAExecutionProvider | present |",
         "nvrtc options: --gpu-architecture=compute_61 on GTX 1080, compiled in 0.4 s",
     ],
 )

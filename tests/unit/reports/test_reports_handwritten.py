@@ -179,3 +179,18 @@ def test_cuda_build_alone_decides_for_a_newer_gpu() -> None:
     report = parse_report("Device name: NVIDIA GeForce RTX 5080\nCUDA is available: True\nCUDA version 11.8\n")
     errors = [row.id for row in evaluate(report.machine, report.stack) if row.status == "error"]
     assert errors == ["TORCH001"]
+
+
+@each_case(
+    ("text", "gpus"),
+    [
+        ("Hardware: p4de for the benchmark, p5en for training", []),
+        ("Hardware: t4g.large", []),
+        ("Hardware: Tesla P4", ["Tesla P4"]),
+        ("Hardware: 2x T4, 16 GB", ["T4", "T4"]),
+        ("GPU: L4", ["L4"]),
+    ],
+)
+def test_an_instance_type_is_no_gpu(text: str, gpus: list[str]) -> None:
+    report = parse_report(f"- torch: 2.11.0\n- vLLM: 0.22.1\n- {text}\n")
+    assert [each.name.value for each in report.machine.gpus.value or ()] == gpus
