@@ -164,6 +164,12 @@ def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
     return tuple(f"torch{row.torch}" for row in rows if row.package == package and satisfies(version, row.versions))
 
 
+def is_measured(package: str, torch: str) -> bool:
+    """Whether a specifier of torch is that of a package's compiled code, which its metadata does not have."""
+    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
+    return any(row.package == package and row.torch == torch for row in rows)
+
+
 def has_conda_build(package: str, version: str, torch: str) -> bool:
     """Whether conda has a build of this release for a torch that the wheel on PyPI is not built for."""
     rows = load_table("companions.toml", tuple[TorchPairing, ...], "conda")

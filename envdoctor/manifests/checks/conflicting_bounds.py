@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.releases import is_measured
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -15,12 +16,13 @@ from envdoctor.resolution.resolver import Bound
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
+from envdoctor.rules.violations import NEEDED_BY_FEATURES
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 _LOCAL_VERSION = re.compile(r"\+[\w.-]+")
 
 
-@rule("RUN002", kind="guide", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN002", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
 def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
     """No release satisfies all requirements of a step and the requirements of its pinned releases."""
     for install in context.trace.installs:
@@ -76,11 +78,14 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
         fix = f"Use {pin}, which {required.required_by} requires."
         backend = build_of_step(install, name, in_guide.specifier)
         remedies = install_step(pin, *_companions(install, name), backend=backend)
+    requiring = {bound.required_by.partition(" ")[0] for bound in bounds if bound.required_by}
+    is_partial = bool(requiring) and requiring <= NEEDED_BY_FEATURES
+    effect = f": the compiled code of {' and '.join(sorted(requiring))} does not load" if is_partial else ""
     return Problem(
-        "error",
-        f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
+        "warning" if is_partial else "error",
+        f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}{effect}",
         tuple(
-            table_evidence(bound.required_by, bound.text, "METADATA of the wheel on PyPI")
+            table_evidence(bound.required_by, bound.text, _source(name, bound))
             if bound.required_by
             else guide_evidence(context, name, bound.text, bound.line)
             for bound in bounds
@@ -88,8 +93,15 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
         fix,
         remedies,
         line=line_of(context, in_guide.line or install.action.line, in_guide.text),
-        cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
+        cause="torch-abi-mismatch" if is_partial else _cause_of_conflict(name, {each.required_by for each in bounds}),
     )
+
+
+def _source(name: str, bound: Bound) -> str:
+    """Where a bound of a package comes from: torch's can be one that its compiled code has."""
+    package = bound.required_by.partition(" ")[0]
+    is_of_code = name == "torch" and is_measured(package, bound.specifier)
+    return "symbols of the wheel, compared with torch's" if is_of_code else "METADATA of the wheel on PyPI"
 
 
 def _companions(install: InstallStep, name: str) -> list[str]:
