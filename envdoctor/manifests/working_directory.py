@@ -26,6 +26,7 @@ _MAX_NAMES = 2_000  # of a directory
 _MAX_FOLDERS = 100
 _OF_A_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml", "LICENSE")
 _CODE = (".py", ".ipynb")
+_SOURCES = frozenset({"src", "lib", "python"})  # folders of packages
 
 
 def repository_of(path: Path) -> Path:
@@ -50,6 +51,8 @@ def is_unpacked_project(folder: Path) -> bool:
     if not any(each.name[:6].lower() == "readme" and each.name[6:7] in ("", ".") for each in entries):
         return False
     folders = [each.path for each in entries if each.is_dir() and not each.name.startswith(".")][:_MAX_FOLDERS]
+    sources = [each.path for each in entries if each.name in _SOURCES and each.is_dir()]
+    folders += [inner.path for path in sources for inner in _entries(path) if inner.is_dir()][:_MAX_FOLDERS]
     names = [each.name for each in entries + [inner for path in folders for inner in _entries(path)]]
     return any(name.endswith(_CODE) for name in names) and folder not in (Path.home(), Path(folder.anchor))
 

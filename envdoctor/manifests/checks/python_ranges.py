@@ -80,8 +80,9 @@ def _exact_pythons(context: GuideContext, requirement: InstallRequirement) -> tu
     is_unlisted = release is None and bool(requirement.pin) and requirement.name in _BUILT_WITH_DISTUTILS
     if (is_unlisted or _is_limiting(context, requirement)) and context.index_facts:
         release = context.index_facts.published(requirement.name, requirement.pin)
-    is_exact = release and release.kind == "wheels" and not any(each.endswith("+") for each in release.pythons)
-    return release.pythons if release and is_exact else ()
+    # `3` is that of wheels for every Python 3, `3.9+` that of wheels for the stable ABI.
+    pythons = release.pythons if release and release.kind == "wheels" else ()
+    return pythons if all("." in each and not each.endswith("+") for each in pythons) else ()
 
 
 def _common_python(context: GuideContext, newest: str) -> str:

@@ -36,7 +36,8 @@ def build_needs_a_system_library(context: GuideContext) -> Iterator[Problem]:
             continue
         for name in sorted(install.resolution.built):
             package, row = install.resolution.packages.get(name), source_need(name)
-            if package and row and not _is_provided(install, row, text):
+            is_missing = package and row and not _is_provided(install, row, text)
+            if package and row and is_missing and not _is_for_another_python(context, install, package):
                 yield _missing(context, install, package, row)
 
 
@@ -91,6 +92,14 @@ def _is_provided(install: InstallStep, row: SourceNeed, text: str) -> bool:
     """Whether the text names what brings the libraries, or the conda environment has them."""
     in_conda = {name for name, each in install.before.packages.items() if each.origin == "conda"}
     return bool(re.search(row.provided, text)) or bool(in_conda & set(row.conda))
+
+
+def _is_for_another_python(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> bool:
+    """Whether a release does not permit the Python: an installer takes an older one, which can have a wheel."""
+    newest = context.index_facts.newest_release(package.name) if context.index_facts else None
+    permitted = newest.requires_python if newest and newest.version == package.version else ""
+    python = newest_patch(install.before.python or context.trace.python)
+    return bool(permitted) and satisfies(python, permitted) is False
 
 
 def _missing(context: GuideContext, install: InstallStep, package: ResolvedPackage, row: SourceNeed) -> Problem:

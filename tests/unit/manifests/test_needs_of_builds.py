@@ -45,6 +45,14 @@ def test_the_newest_release_with_a_wheel_is_proposed() -> None:
     assert "such as" not in found.fix  # Python 3.12 cannot have it
 
 
+def test_a_release_that_does_not_permit_the_python_is_not_built() -> None:
+    """On Python 3.11 an installer takes the release before av 19.0.2, which has a wheel."""
+    index = FixedIndex(IndexedRelease("av", "19.0.2", "2026-10-21", ">=3.12", True))
+    solver = FixedSolver(index, {"av": "19.0.2"}, built=["av"])
+    for python, count in (("3.11", 0), ("3.12", 1)):
+        assert len(findings(sh(f"uv venv --python {python}", "pip install av"), solver, "RUN109")) == count
+
+
 def test_an_image_of_an_operating_system_alone_lacks_the_library() -> None:
     solver = FixedSolver(INDEX, VERSIONS, built=["av"])
     for image, status in (("ubuntu:22.04", "error"), ("pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel", "warning")):

@@ -33,6 +33,7 @@ def findings(text: str, name: str, rule: str) -> list[Finding]:
     (sh("pip install torch==1.12.1", title="# For Python 3.10"), "README.md", ""),
     (sh("conda create -n x", "conda install pytorch==1.12.1"), "README.md", ""),
     (image("x/y:1", "pip install torch==1.12.1"), "README.md", ""),  # the image has a Python
+    (sh("pip install torchvision==0.29.2"), "README.md", ""),  # with wheels for every Python 3
     ("torch==1.12.1\n", "requirements.txt", "info"),
 ])  # fmt: skip
 def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) -> None:

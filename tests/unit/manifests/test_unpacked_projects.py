@@ -15,6 +15,8 @@ from envdoctor.manifests.working_directory import is_unpacked_project, repositor
     [
         (["README.md", "train.py"], True),
         (["README.rst", "src/train.py"], True),
+        (["readme.md", "src/project/train.py"], True),
+        (["README.md", "data/project/train.py"], False),
         (["Readme.txt", "demo.ipynb"], True),
         (["README.md", "requirements.txt", "Dockerfile"], False),  # copied without the code
         (["SETUP.md", "train.py"], False),
@@ -26,7 +28,7 @@ def test_a_readme_and_code_make_a_project(names: list[str], is_project: bool, tm
     top = tmp_path / "-".join(["project", *(name.replace("/", "-") for name in names)])
     top.mkdir()
     for name in names:
-        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).parent.mkdir(exist_ok=True, parents=True)
         (top / name).touch()
     assert is_unpacked_project(top) == is_project
 
