@@ -31,9 +31,12 @@ def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> EarlierS
     """
     path = path.absolute()
     folder = path.parent
+    has_steps = False  # of a guide that installs other packages: a container is then another way
     for place in dict.fromkeys((folder, repository_of(folder).absolute())) if kind in _KINDS else ():
         for name in _GUIDES:
-            ways = _paths(place / name, platforms) if place / name != path else ()
+            is_skipped = place / name == path or (name == "Dockerfile" and has_steps)
+            ways = () if is_skipped else _paths(place / name, platforms)
+            has_steps |= any(isinstance(action, Install) for way in ways for action in way.actions)
             parts = [_before(each, path.relative_to(place).as_posix(), kind) for each in ways]
             found = [each for each in parts if each is not None]
             if found:

@@ -56,6 +56,8 @@ def torch_of(audit: FileAudit) -> str:
             "2.2.1+cu121",
         ),
         ("in an image", {"Dockerfile": IMAGE}, "2.2.1+cu121"),
+        ("next to a README without steps", {"Dockerfile": IMAGE, "README.md": sh("docker build .")}, "2.2.1+cu121"),
+        ("next to a README with others", {"Dockerfile": IMAGE, "README.md": sh("pip install -r require.txt")}, ""),
         ("the README before the Dockerfile", {"Dockerfile": IMAGE, "README.md": sh(*CREATE, INSTALL)}, ""),
         ("a README that cannot be read", {"README.md": "```bash\npip install '-r requirements.txt\n```\n"}, ""),
     ],
