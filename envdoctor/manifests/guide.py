@@ -50,22 +50,16 @@ class Guide(NamedTuple):
     cuda_origin: str = ""
     left_out: tuple[InstallRequirement, ...] = ()  # of the steps, which fail with them: what is wrong otherwise
     of_project: frozenset[str] = frozenset()  # the packages of the project of a notebook: its kernel can have them
-    earlier: EarlierSteps | None = None  # of another file, in whose environment this one is installed
+    earlier: Guide | None = None  # another file up to the step that installs this one, in whose environment it is
 
     def place(self, line: int) -> str:
         """The file and the line of a step; lines of earlier steps are negative."""
-        name, number = (self.earlier.guide.name, -line) if self.earlier and line < 0 else (self.name, line)
+        name, number = (self.earlier.name, -line) if self.earlier and line < 0 else (self.name, line)
         return f"{name}, line {number}"
 
     def line_name(self, line: int) -> str:
         """A line in a sentence, with its file if that is another one: "line 12", "line 7 of README.md"."""
-        return f"line {-line} of {self.earlier.guide.name}" if self.earlier and line < 0 else f"line {line}"
-
-
-class EarlierSteps(NamedTuple):
-    """The steps of a guide before the one that installs another file."""
-
-    guide: Guide  # up to that step, which is not part of it
+        return f"line {-line} of {self.earlier.name}" if self.earlier and line < 0 else f"line {line}"
 
 
 def parse_guide(text: str, name: str) -> Guide:

@@ -120,7 +120,7 @@ class GuideInterpreter:
         self.earlier: tuple[InstallStep, ...] = ()
         self.used: list[tuple[str, EnvironmentState]] = []  # the environments in which programs run
         if guide.earlier:
-            self._enter_earlier(guide.earlier.guide)
+            self._enter_earlier(guide.earlier)
 
     def _enter_earlier(self, earlier: Guide) -> None:
         """Start in the environment that the steps of another guide leave, unless they have no solution."""

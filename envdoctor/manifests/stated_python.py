@@ -22,7 +22,7 @@ from envdoctor.manifests.conda_environment import parse_environment_yml, stated_
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.files import Files, project_folder
-from envdoctor.manifests.guide import EarlierSteps, Guide, guide_of_blocks, parse_guide
+from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
@@ -64,7 +64,7 @@ class StatedTarget(NamedTuple):
     gpu_file: str = ""
     gpu_line: int = 0
     cuda: StatedCuda = StatedCuda()
-    earlier: EarlierSteps | None = None
+    earlier: Guide | None = None
 
     def of(self, guide: Guide) -> Guide:
         """The guide with what its own text does not state."""

@@ -13,7 +13,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.files import decode_text, read_file
 from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.guide import EarlierSteps, Guide
+from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.working_directory import repository_of
 
@@ -24,8 +24,8 @@ _FILE_OPTIONS = ("-r", "--requirement", "--requirements")
 _MAX_BYTES = 1 << 20
 
 
-def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> EarlierSteps | None:
-    """The steps before a manifest in the first guide of its project that installs it.
+def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> Guide | None:
+    """The first guide of the project that installs a manifest, up to the step that does.
 
     None where a way through the guide installs it into an empty environment, and for files that no guide installs.
     """
@@ -41,7 +41,7 @@ def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> EarlierS
             found = [each for each in parts if each is not None]
             if found:
                 fills = all(any(isinstance(action, Install | UseImage) for action in each.actions) for each in found)
-                return EarlierSteps(found[0]) if fills else None
+                return found[0] if fills else None
     return None
 
 

@@ -120,7 +120,7 @@ def test_the_steps_end_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(sh(*CREATE, TORCH, INSTALL, "pip install vllm"))
     earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64",))
     assert earlier
-    assert [each.tool for each in earlier.guide.actions if isinstance(each, Install)] == ["conda"]
+    assert [each.tool for each in earlier.actions if isinstance(each, Install)] == ["conda"]
     assert earlier_steps(tmp_path / "requirements.txt", "environment.yml", ("x86_64",)) is None
 
 
@@ -139,7 +139,7 @@ def test_a_later_command_reads_the_files_of_the_guide_again(tmp_path: Path) -> N
         (tmp_path / "first.txt").write_text(first)
         run(AuditRequest(targets=(str(tmp_path / "requirements.txt"),), resolve="never"))
         earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64", "aarch64"))
-        steps = [each for each in earlier.guide.actions if isinstance(each, Install)] if earlier else []
+        steps = [each for each in earlier.actions if isinstance(each, Install)] if earlier else []
         return [requirement.pin for step in steps for requirement in step.requirements]
 
     assert pinned("torch==2.2.1\n") == ["2.2.1"]
