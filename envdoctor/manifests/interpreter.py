@@ -232,6 +232,9 @@ class GuideInterpreter:
             self.current = self.outside_image
             return
         base = self._state
+        if self.earlier:  # a project that states its Python: the guide has created the environment
+            self._update(python=base.python or action.python, python_line=base.python_line or action.line)
+            return
         if action.python and not action.new:  # `conda install python=3.10`
             key = key if key in self.states else self.current
             self.states[key] = self.states[key]._replace(python=action.python, python_line=action.line)

@@ -144,3 +144,14 @@ def test_a_later_command_reads_the_files_of_the_guide_again(tmp_path: Path) -> N
 
     assert pinned("torch==2.2.1\n") == ["2.2.1"]
     assert pinned("torch==2.3.0\n") == ["2.3.0"]
+
+
+def test_a_project_for_one_python_is_installed_in_the_environment_of_the_guide(tmp_path: Path) -> None:
+    project = PROJECT.replace("[project]\n", '[project]\nrequires-python = ">=3.12,<3.13"\n')
+    audit = audited(
+        tmp_path, "pyproject.toml", {"pyproject.toml": project, "README.md": sh(TORCH, "pip install .")}
+    ).audit
+    assert audit
+    ((_, trace),) = audit.traces
+    assert ["torch" in each.before.packages for each in trace.installs] == [True]
+    assert {each.before.python for each in trace.installs} == {"3.12"}
