@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
+from envdoctor.manifests.plain_commands import plain_commands
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
@@ -37,7 +39,7 @@ _QUOTED_COMMAND = re.compile(
     r"|accelerate launch\s|(?:uv |python3? -m )?pip3? install\s|conda (?:create|install|activate|env)\s"
     r"|(?:bash|sh)\s+\S+\.sh\b|git clone\s).*"
 )
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~~~)", re.MULTILINE)
 _PREFORMATTED = re.compile(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
 _HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
@@ -161,6 +163,9 @@ class _MarkdownReader:
         if self.quotations and all(map(_QUOTED_COMMAND.fullmatch, lines)):
             yield Block("bash", "", tuple(enumerate(lines, self.first + row)), self.preceding_text)
             lines = []
+        elif token.type == "inline" and not self.quotations:
+            for index, command in plain_commands(lines):
+                yield Block("bash", "", ((self.first + row + index, command),), self.preceding_text)
         if not self.lists and len(lines) == 1 and _START_OF_PROGRAM.fullmatch(lines[0].strip()):
             yield from self._inline(lines[0], row)
         for index, line in enumerate(lines if self.lists else ()):

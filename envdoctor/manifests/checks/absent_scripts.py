@@ -77,7 +77,8 @@ def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -
     path = posixpath.normpath(launch.program.script)
     same = [each for each in checkout.paths if posixpath.basename(each) == posixpath.basename(path)]
     is_moved = _is_in_unnamed_folder(context, checkout, launch) or _has_longer_folders(same, path)
-    return is_moved or bool(_in_folder_of_like_name(same, path)) or _gets_own_file(context, checkout, launch)
+    is_own = bool(_numbered(checkout, launch)) or _gets_own_file(context, checkout, launch)
+    return is_moved or bool(_in_folder_of_like_name(same, path)) or is_own
 
 
 def _has_longer_folders(files: Sequence[str], path: str) -> bool:
@@ -240,6 +241,8 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
 
     The guide also starts a script of that directory that exists. Two of them, if the name is a usual one.
     """
+    if numbered := _numbered(checkout, launch):
+        return numbered
     name = posixpath.basename(launch.program.script)
     started = {
         checkout.script(each)
@@ -257,6 +260,15 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
         if posixpath.dirname(each) in folders and posixpath.splitext(each)[1] == suffix
     }
     return named.get(_alike(name, [*named], _SAME_NAME), "")
+
+
+def _numbered(checkout: Checkout, launch: Launch) -> str:
+    """The only file of the name with a number before it, in the directory of a command: `1-app.py` for `app.py`."""
+    folders = {*map(checkout.relative, launch.folders)} - {"."} | ({""} if checkout.root in launch.folders else set())
+    name = posixpath.normpath(launch.program.script)
+    files = [each for each in checkout.paths if posixpath.dirname(each) in folders]
+    numbered = [each for each in files if re.fullmatch(rf"\d+[-_. ]*{re.escape(name)}", posixpath.basename(each))]
+    return numbered[0] if len(numbered) == 1 else ""
 
 
 def _alike(name: str, names: Sequence[str], likeness: float) -> str:
