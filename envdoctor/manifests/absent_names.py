@@ -70,6 +70,15 @@ def _last_before(version: str, spans: Spans) -> str:
     return max(older, key=dotted_numbers, default="")
 
 
+def names_without(package: str, version: str, used: Iterable[CodeImport]) -> Iterator[str]:
+    """The used names that a release of a package does not have either, as far as a table has them."""
+    for each in used:
+        for name, spans in _periods(each):
+            if spans and spans[0].package == package and not any(span.can_be_in(version) for span in spans):
+                yield name
+                break
+
+
 def last_release(absent: Iterable[AbsentImport]) -> str:
     """The last release that has all absent names; empty if the tables and the wheels do not show it."""
     lasts: list[str] = []

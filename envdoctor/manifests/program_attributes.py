@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from envdoctor.knowledge.changed_names import classes_with_changes
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.generating_classes import generating_classes
 from envdoctor.manifests.program_uses import ProgramFile, reached_names, read_files, text_of, unguarded
 from envdoctor.manifests.spread_arguments import Function
 from envdoctor.resolution.index_facts import CodeImport
@@ -33,7 +34,7 @@ def attributes_of_programs(context: GuideContext) -> tuple[CodeImport, ...]:
         return ()
     reached = reached_names(files)
     assigned = {name for file in files for name in _assigned(file)}
-    uses = (use for file in files for use in _of_file(file, reached))
+    uses = [use for file in files for use in _of_file(file, reached)] + list(generating_classes(files, reached))
     known = checkout.own_modules | sys.stdlib_module_names
     found: dict[tuple[str, str], CodeImport] = {}
     for use in sorted(uses, key=lambda each: not each.is_certain):

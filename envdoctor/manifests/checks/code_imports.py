@@ -8,7 +8,7 @@ from envdoctor.core.records import Evidence
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.names import packages as packages_with_tables
 from envdoctor.knowledge.published import find_release
-from envdoctor.manifests.absent_names import absent_by_tables, last_release
+from envdoctor.manifests.absent_names import absent_by_tables, last_release, names_without
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -66,7 +66,9 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
             is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
             if state.resolution == "solved" or is_named:
                 is_here = not each.used.file
-                problem = _absent(context, each, package) if is_here else _of_program(context, state, each, others)
+                problem = (
+                    _absent(context, each, package) if is_here else _of_program(context, state, [each, *others], used)
+                )
                 yield if_not_seeded(context, package, problem)
 
 
@@ -129,18 +131,21 @@ def _further(others: Sequence[AbsentImport]) -> str:
 
 
 def _of_program(
-    context: GuideContext, state: EnvironmentState, first: AbsentImport, others: Sequence[AbsentImport]
+    context: GuideContext, state: EnvironmentState, absent: Sequence[AbsentImport], all_used: Sequence[CodeImport]
 ) -> Problem:
-    """The use in a file of the checkout, with the last release that has the name and fits the other packages."""
+    """The use in a file of the checkout, with a release that has all used names and fits the other packages."""
+    first, *others = absent
     package = state.packages[first.release.name]
     used, line = first.used, first.used.line or package.line
-    last = last_release((first, *others))
+    last = last_release(absent)
     if package.name in TORCH_FAMILY or not _is_installable(context, state, package.name, last):
         last = ""
     index, python = context.index_facts, state.python or context.trace.python
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
-    pin = f"{package.name}=={last}" if last and not excluding else ""
+    newer = next(names_without(package.name, last, all_used), "") if last else ""
+    pin = f"{package.name}=={last}" if last and not excluding and not newer else ""
     reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
+    reason = f"{package.name} {last} has it, but not {newer}, which the programs use as well: " if newer else reason
     verb, change = ("uses", "the code") if used.is_attribute else ("imports", "the import")
     is_error = is_started(context, used.line) and not package.is_dependency and used.is_certain
     return Problem(
@@ -153,6 +158,8 @@ def _of_program(
         ),
         f"Use {pin}, which has it."
         if pin
+        else f"{reason}change {change}."
+        if newer
         else f"{reason}Name the release of {package.name} that the code was written for, or change {change}.",
         install_step(pin) if pin else (),
         line=line,
