@@ -16,6 +16,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
 from envdoctor.manifests.imports_of_guide import MAGIC, launches_of, named_programs
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.patched_classes import PATCHING
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
 
@@ -46,6 +47,7 @@ class ProgramUse(NamedTuple):
     methods: tuple[str, ...] = ()  # of a derived class
     is_open: bool = False  # has arguments of unknown names
     is_of_text: bool = False  # in the code of a guide or a notebook
+    is_patched: bool = False  # the program imports unsloth, which replaces classes
 
 
 class ParsedFile:
@@ -145,7 +147,24 @@ def program_uses(context: GuideContext) -> list[ProgramUse]:
         for name, node in file.parsed.definitions.items():
             if isinstance(node, Function):
                 functions.setdefault(name, []).append((file, node))
-    return [use for file in files for use in _of_file(checkout, file, reached, functions)]
+    patched = {each.launch for each in files if _imports_patches(each)}
+    uses = (
+        use._replace(is_patched=file.launch in patched)
+        for file in files
+        for use in _of_file(checkout, file, reached, functions)
+    )
+    return list(uses)
+
+
+def _imports_patches(file: ProgramFile) -> bool:
+    """Whether a file imports unsloth without a condition."""
+    imports = [each for each in file.top_level() if isinstance(each, ast.Import | ast.ImportFrom)]
+    modules = (
+        each.module or "" if isinstance(each, ast.ImportFrom) else alias.name
+        for each in imports
+        for alias in each.names
+    )
+    return any(module.partition(".")[0] == PATCHING for module in modules)
 
 
 def uses_in_text(context: GuideContext) -> list[ProgramUse]:
@@ -164,7 +183,9 @@ def uses_in_text(context: GuideContext) -> list[ProgramUse]:
     launch = Launch(0, name, Program(script=name), (checkout.folder,))
     file = ProgramFile(name, ParsedFile(ast.Module(body, [])), launch, is_program=True)
     uses = _of_file(checkout, file, reached_names([file]), {})
-    return [each._replace(line=int(each.place.rpartition(":")[2]), is_of_text=True) for each in uses]
+    is_patched = _imports_patches(file)
+    lines = ((each, int(each.place.rpartition(":")[2])) for each in uses)
+    return [each._replace(line=line, is_of_text=True, is_patched=is_patched) for each, line in lines]
 
 
 def _block(block: Sequence[Line]) -> list[ast.stmt]:

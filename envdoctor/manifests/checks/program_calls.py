@@ -28,6 +28,7 @@ from envdoctor.manifests.compared_packages import ComparedPackage, compared_pack
 from envdoctor.manifests.config_fields import RemovedField, removed_fields
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import is_started
+from envdoctor.manifests.patched_classes import is_accepted_by_patch
 from envdoctor.manifests.program_uses import ProgramUse, program_uses, uses_in_text
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
@@ -78,7 +79,12 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     packages = list(compared_packages(context)) if uses else []
     fields = list(removed_fields(context, {each.name: each.version for each in packages}))
     for package in packages:
-        faults = {(each.place, each.fact): each for use in uses for each in _faults(use, package)}
+        faults = {
+            (each.place, each.fact): each
+            for use in uses
+            for each in _faults(use, package)
+            if not _is_accepted_by_patch(use, package, each)
+        }
         faults |= {(each.path, each.key): _of_field(each) for each in fields if each.span.package == package.name}
         if faults:
             found = sorted(faults.values(), key=lambda each: _doubt(context, each.use))
@@ -128,6 +134,13 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
         for method in sorted(set(use.methods) & set(refused.methods.split())):
             what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"
             yield _of_row(use, refused, (method, what, "stops with NotImplementedError"))
+
+
+def _is_accepted_by_patch(use: ProgramUse, package: ComparedPackage, fault: _Fault) -> bool:
+    """Whether unsloth, which the program imports, accepts an argument in place of a class of TRL."""
+    owner, argument = use.name.rpartition(".")[2], fault.fact.removesuffix("=")
+    is_of_trl = package.name == "trl" and use.is_patched and argument in use.arguments
+    return is_of_trl and is_accepted_by_patch(owner, argument, has_config="args" in use.arguments)
 
 
 def _of_field(field: RemovedField) -> _Fault:
@@ -261,5 +274,11 @@ def _problem(
         ),
         _fix(package.name, last, excluding, [each.change for each in faults], is_newer=is_newer, is_built=is_built),
         install_step(pin) if pin else (),
-        line=first.use.line or package.line,
+        line=_line(context, first.use, package),
     )
+
+
+def _line(context: GuideContext, use: ProgramUse, package: ComparedPackage) -> int:
+    """The line of the command that starts the program, or that of a later step for another environment."""
+    has_environment = any(each.action.line < use.line for each in context.trace.installs)
+    return package.line if not use.line or (has_environment and use.line < package.line) else use.line

@@ -16,6 +16,7 @@ from envdoctor.manifests.checks.arguments import Argument, arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import imports_of_guide
+from envdoctor.manifests.patched_classes import PATCHING, is_accepted_by_patch
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -63,18 +64,10 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
 
 
 def _unsloth_passes_it(context: GuideContext, argument: Argument, has_args: bool) -> bool:
-    """Whether unsloth, imported before, renames an argument of TRL, passes it to the config, or ignores it.
-
-    It wraps `__init__` of each trainer of TRL with a config, and reads the config from `args`: trainer.py and
-    models/rl_config_compat.py of unsloth 2026.10.9, 2026-11-28. A name that no release of TRL has raises as before.
-    """
-    is_trainer, is_config = argument.owner.endswith("Trainer"), argument.owner.endswith("Config")
-    if not any(each.top == "unsloth" and each.line < argument.line for each in imports_of_guide(context)):
+    """Whether unsloth, imported before, accepts an argument in place of TRL."""
+    if not any(each.top == PATCHING and each.line < argument.line for each in imports_of_guide(context)):
         return False
-    if is_trainer and argument.name == "tokenizer":
-        return True
-    span = single_period(find_member("arguments", argument.owner, argument.name))
-    return span is not None and span.package == "trl" and (is_config or (is_trainer and has_args))
+    return is_accepted_by_patch(argument.owner, argument.name, has_config=has_args)
 
 
 def _advice(row: ReplacedArgument, trl: str) -> str:
