@@ -134,10 +134,21 @@ def nearest_release(package: str, version: str) -> PublishedRelease | None:
     )
 
 
-def is_older_than_table(package: str, version: str) -> bool:
-    """Whether a version is older than all releases in the table, which does not have the first ones of a package."""
+def earliest_release(package: str) -> PublishedRelease | None:
+    """The release of the earliest day in the table, which can have a higher version than later ones."""
     releases = published_releases(package)
-    return bool(releases) and satisfies(version, f"<{releases[-1].version}") is True
+    earliest = min((each.date for each in releases), default="")
+    return next((each for each in releases if each.date == earliest), None)
+
+
+def is_older_than_table(package: str, version: str) -> bool:
+    """Whether a version can be older than the table, which does not have the first releases of a package.
+
+    A lower version than that of the earliest day: pydantic 1.7.2, as 1.8 is of February 2021, and 1.6.2 of May 2021.
+    """
+    earliest = earliest_release(package)
+    is_lower = earliest is not None and satisfies(version, f"<{earliest.version}") is True
+    return is_lower and find_release(package, version) is None
 
 
 def usable_release(package: str, version: str) -> PublishedRelease | None:

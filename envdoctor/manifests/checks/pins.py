@@ -82,7 +82,8 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
             continue
         specifier = requirement.specifier.partition("+")[0]
         matching = [release for release in releases if satisfies(release.version, specifier) is not False]
-        if not matching and is_older_than_table(requirement.name, public_part(requirement.pin)):
+        is_older = not matching and is_older_than_table(requirement.name, public_part(requirement.pin))
+        if is_older and not index_lacks(install, requirement):
             if not is_on_index(context, requirement):
                 older.setdefault(requirement.name, (requirement, line))
         elif not matching:

@@ -6,7 +6,7 @@ import re
 
 from envdoctor.core.command_line import command_line
 from envdoctor.knowledge.age import can_update
-from envdoctor.knowledge.published import PublishedRelease, date_read, published_releases
+from envdoctor.knowledge.published import PublishedRelease, date_read, earliest_release, published_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -57,8 +57,8 @@ def unlisted_release(
 def older_releases(context: GuideContext, older: list[tuple[InstallRequirement, int]]) -> Problem:
     """The pins that are older than the first releases of the tables, as one problem."""
     requirements = [requirement for requirement, _ in older]
-    oldest = {each.name: published_releases(each.name)[-1] for each in requirements}
-    tables = {name: f"oldest {release.version} of {release.date}" for name, release in oldest.items()}
+    oldest = {each.name: earliest_release(each.name) for each in requirements}
+    tables = {name: f"oldest {release.version} of {release.date}" for name, release in oldest.items() if release}
     (first, line), *others = older
     if others:
         more = f" and {len(others)} more are" if len(others) > 1 else f" and {others[0][0].text} are"
