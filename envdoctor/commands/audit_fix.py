@@ -59,6 +59,7 @@ class FixedSet(Record, frozen=True, kw_only=True):
     dropped: tuple[DroppedPackage, ...]  # packages of the guide that are not among the requirements
     image: str  # a container image, whose packages remain
     note: str  # the conflict, or what was not verified
+    trial: str = ""  # the command that installs a solved set and imports its packages; empty after a trial
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -110,6 +111,12 @@ class Corrections:
     def check(self, check: Check, traces: Traces = ()) -> Check:
         """A check of solved sets, which are also tried with --trial. `traces` are those of the original file."""
         return self.trial(check, traces) if self.trial else check
+
+    def trial_command(self, source: Path) -> str:
+        """The command that tries the sets of a file; empty if this run tries them."""
+        if self.trial:
+            return ""
+        return shell_command("envdoctor audit {} --fix {} --force --trial", source, self.folder)
 
     def below(self, root: Path) -> Corrections:
         """The same run for the files below a directory."""
@@ -176,8 +183,11 @@ def stated_target(solved: SolvedSet) -> str:
     return f"{target}{cuda}"
 
 
-def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
-    """A solved set as part of the command's result. `unfit` is the reason for which it is not proposed."""
+def fixed_set(solved: SolvedSet, unfit: str = "", trial: str = "") -> FixedSet:
+    """A solved set as part of the command's result. `unfit` is the reason for which it is not proposed.
+
+    `trial` is the command that tries the set, if this run does not.
+    """
     corrected = solved.corrected
     unfit = unfit if solved.state == "solved" else ""
     is_solved = solved.state == "solved" and not unfit
@@ -195,6 +205,7 @@ def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
         dropped=corrected.dropped,
         image=corrected.image if corrected.contained else "",
         note=unfit or "; ".join(filter(None, (solved.note, built, older))),
+        trial=trial if is_solved else "",
     )
 
 
@@ -219,8 +230,10 @@ def fix_commands(
     draft = with_corrected_lines(original, kind, audit_again)
     solved = solve_audit(draft.audit, check)
     usable = [each for each in solved if each.state == "solved"]
+    trial = fix.trial_command(source)
     if not original.problems:
-        outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
+        outcome = Outcome(sets=tuple(fixed_set(each, trial=trial) for each in solved))
+        outcome = _with_sets(outcome, usable, source, kind, fix)
         return outcome.with_notes(nothing_to_correct(name, unread))
     unfit = ""
     limited = pinned_in_extras(draft.audit) if kind in PROJECTS else set()
@@ -235,7 +248,7 @@ def fix_commands(
             written = with_sets(draft, bounds, kind, audit_again, limited=about, included=included)
     except BadInput as error:
         written, unfit = draft, f"the set has no place in {name} ({error.message})"
-    outcome = Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
+    outcome = Outcome(sets=tuple(fixed_set(each, unfit, trial) for each in solved))
     if not unfit:
         outcome = _with_sets(outcome, usable, source, kind, fix)
     reason = unfit or _reason_against(written, original, usable, name)
@@ -294,7 +307,7 @@ def _with_sets(outcome: Outcome, usable: Sequence[SolvedSet], source: Path, kind
     for number, each in enumerate(usable):
         stem = f"{source.stem}{f'.{number + 1}' if number else ''}"
         path = fix.folder_of(source) / f"{stem}.requirements.txt"
-        fix.write_file(path, requirements_text(each))
+        fix.write_file(path, requirements_text(each, fix.trial_command(source)))
         outcome = outcome.with_written(path)
         if each.options and kind not in MANIFESTS | {"Dockerfile", "Apptainer"}:  # those have the index in the file
             outcome = outcome.with_commands(shell_command("uv pip install {} -r {}", each.options, path))
@@ -312,14 +325,15 @@ def pinned_in_extras(audit: GuideAudit) -> set[str]:
     return set().union(*pins) - set(pins[0]).intersection(*pins) if len(pins) > 1 else set()
 
 
-def requirements_text(solved: SolvedSet) -> str:
-    """The set as a requirements file, with its target and what was dropped as comments."""
+def requirements_text(solved: SolvedSet, trial: str = "") -> str:
+    """The set as a requirements file; comments state its target, the command that tries it, and what was dropped."""
     corrected = solved.corrected
     options = " ".join(solved.options)
     day = date.today().isoformat()
     lines = [
         f"# {corrected.branch}" if corrected.branch else "",
         f"# for {stated_target(solved)}: solved by uv on {day}, {solved.packages} packages",
+        f"# not tried: `{trial}` installs them and imports the packages" if trial else "",
         f"# {solved.note}" if solved.note else "",
         f"# inside {corrected.image}, whose packages remain" if corrected.image and corrected.contained else "",
         f"# uv pip install {options} -r THIS_FILE" if options else "",

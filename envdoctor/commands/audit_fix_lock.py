@@ -79,7 +79,7 @@ class _LockFix:
         sources, check = read_sources(), self.fix.check(accept)
         solved = [(lock, solve_set(lock.corrected, sources, check)) for lock in locks]
         usable = [(lock, each) for lock, each in solved if each.state == "solved"]
-        outcome = Outcome(sets=tuple(fixed_set(each) for _, each in solved))
+        outcome = Outcome(sets=tuple(fixed_set(each, trial=self.fix.trial_command(self.path)) for _, each in solved))
         if any(package.origin == "conda" for each in self.sets for package in each.packages):
             outcome = outcome.with_notes("packages from channels of conda were not solved")
         if not usable:
@@ -140,7 +140,7 @@ class _LockFix:
     def _with_list(self, solved: Sequence[SolvedSet], outcome: Outcome) -> Outcome:
         """Write the solved versions of a list, and of a lock whose manifest is not there."""
         target = self.fix.folder_of(self.path) / f"{self.path.stem}.requirements.txt"
-        self.fix.write_file(target, requirements_text(solved[0]))
+        self.fix.write_file(target, requirements_text(solved[0], self.fix.trial_command(self.path)))
         outcome = outcome.with_written(target)
         kind = self.document.kind
         if kind == "requirements" and has_hashes(self.text):

@@ -31,10 +31,11 @@ from envdoctor.resolution.step import StepSolver, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
-_SECONDS = 40.0  # of all commands of a file
+_SECONDS = 60.0  # of all commands of a file
 _ROUNDS = 2  # a command that is joined with that for its consequence can have another one
 _LISTS = (".txt", ".in")
 _PROBLEMS = ("error", "warning")
+_UNTRIED = "The command was not tried with the other packages: the limit for trials was reached."
 # On what a step replaces, which is the purpose of a command, and on how a build runs: not on the result.
 _OF_STEPS = frozenset({"RUN010", "RUN044"})
 # On requirements that exclude each other: without uv, an installed package keeps its release.
@@ -163,6 +164,7 @@ class _Trials:
         self.paths = paths
         self.machine, self.today, self.solver = machine, today, solver
         self.tried: dict[tuple[int, int, bool, tuple[str, ...]], _Trial | None] = {}
+        self.untried: set[tuple[str, ...]] = set()  # commands that no time was left for
         self.end = time.monotonic() + _SECONDS
 
     def with_one_release(self, findings: Sequence[Finding]) -> list[Finding]:
@@ -205,6 +207,9 @@ class _Trials:
             proven, consequence = self._proven(finding, remedy)
             kept += [proven] if proven and proven not in kept else []
             reason = reason or consequence
+        is_untried = any(remedy.commands in self.untried for remedy in kept)
+        if is_untried:
+            finding = replace(finding, fix=f"{finding.fix} {_UNTRIED}")
         if kept == list(finding.remedies):
             return finding
         fix = finding.fix if kept else f"{finding.fix} This alone is not enough: {reason}."
@@ -236,6 +241,7 @@ class _Trials:
             is_possible = len(self.tried) < _MAX_COMMANDS and time.monotonic() < self.end
             tried = partial(self._try, self.paths[found[0]], found[1], remedy, is_part=bool(failing))
             self.tried[key] = tried() if is_possible else None
+            self.untried |= set() if is_possible else {remedy.commands}
         return self.tried[key]
 
     def _failing(self, line: int) -> tuple[int, int] | None:

@@ -69,8 +69,11 @@ def _render_set(solved: FixedSet) -> list[Part]:
     title = f"{solved.branch}: " if solved.branch else ""
     if solved.state != "solved":
         return [Text(f"\n{title}No set for {solved.target}", style="title"), indent(Text(solved.note))]
-    verdict = f"solved by uv for {solved.target} ({solved.packages} packages)"
+    untried = ", not tried," if solved.trial else ""
+    verdict = f"solved by uv{untried} for {solved.target} ({solved.packages} packages)"
     parts: list[Part] = [Text(f"\n{title}Requirements {verdict}", style="title")]
+    if solved.trial:
+        parts.append(indent(Text(f"`{solved.trial}` installs them and imports the packages", wrap=False)))
     parts += [indent(Text(requirement)) for requirement in solved.requirements]
     parts += [indent(Text(f"without {line}")) for line in dropped_lines(solved.dropped)]
     if solved.image:

@@ -171,6 +171,9 @@ def test_fix_writes_valid_corrections(tmp_path: Path, index: ReleaseIndex) -> No
     written = (tmp_path / "SETUP.requirements.txt").read_text()
     assert "transformers==4.57.1\n" in written
     assert written.startswith("# for x86_64-manylinux_2_35, Python 3.12, CUDA 12.8: solved by uv on ")
+    command = "envdoctor audit SETUP.md --fix . --force --trial"
+    assert f"\n# not tried: `{command}` installs them and imports the packages\n" in written
+    assert data["sets"][0]["trial"] == command
     again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
     assert envelope(again)["data"]["findings"] == []
     shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
