@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -178,9 +178,10 @@ def _home() -> str:
     return os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
 
 
-def offline(environment: Mapping[str, str] = os.environ) -> str:
+def offline(
+    environment: Mapping[str, str] = os.environ, names: Sequence[str] = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+) -> str:
     """The variable that disables access to the Hub; empty without one."""
-    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return next((name for name in names if environment.get(name, "").upper() in TRUE), "")
 
 

@@ -16,13 +16,15 @@ def has_version(version: str) -> bool:
 
 Outcome = Literal["good", "bad", "skipped"]
 
+Phase = Literal["ends", "search", "confirm"]
+
 
 class Trial(Record, frozen=True, kw_only=True):
     """One installed set of packages, and how the command ended in it."""
 
     packages: str  # digest of the set
     label: str  # what distinguishes the set: "urllib3 2.0.2"
-    phase: Literal["ends", "search", "confirm"]
+    phase: Phase
     outcome: Outcome
     runs: int
     failures: int

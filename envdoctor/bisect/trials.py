@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from envdoctor.bisect.records import Outcome, PackageSet, Trial
+from envdoctor.bisect.records import Outcome, PackageSet, Phase, Trial
 from envdoctor.bisect.solver import NETWORK_HINT, Solver, lines_of
 from envdoctor.bisect.store import Store
 from envdoctor.core.directories import cache_directory, remove_abandoned
@@ -77,7 +77,7 @@ class Laboratory:
         return next((trial for trial in self.used if trial.packages == digest), None)
 
     def trial(
-        self, packages: PackageSet, label: str, phase: Literal["ends", "search", "confirm"], left: int | None = None
+        self, packages: PackageSet, label: str, phase: Phase, left: int | None = None
     ) -> Trial:
         """Try a set of packages. `left`: the largest number of trials that follow in this part of the search."""
         if known := self.find(packages):
@@ -97,7 +97,7 @@ class Laboratory:
         """The digest of a set."""
         return hashlib.sha256("\n".join(lines_of(packages)).encode()).hexdigest()[:16]
 
-    def _make(self, packages: PackageSet, label: str, phase: Literal["ends", "search", "confirm"]) -> Trial:
+    def _make(self, packages: PackageSet, label: str, phase: Phase) -> Trial:
         started = time.monotonic()
         with self.environment(packages) as (venv, problem):
             runs = [Run("skipped", problem)] if problem else list(self._runs(venv, every=phase == "ends"))

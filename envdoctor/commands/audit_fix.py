@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -31,7 +30,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.source_needs import needs_of_build
-from envdoctor.locking.solve_set import Check, SolvedSet, requirement_lines
+from envdoctor.locking.solve_set import Check, SolvedSet, SolvedState, requirement_lines
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import MISSING
 from envdoctor.manifests.dropped_packages import dropped_lines
@@ -51,7 +50,7 @@ class FixedSet(Record, frozen=True, kw_only=True):
     """Requirements that uv solved for one environment of a guide, or the conflict because of which there are none."""
 
     branch: str  # the alternatives that lead to this environment; empty without alternatives
-    state: Literal["solved", "conflict", "not-verified"]
+    state: SolvedState
     target: str  # "aarch64-manylinux_2_28, Python 3.12, CUDA 12.9"
     requirements: tuple[str, ...]
     packages: int  # number of packages of the solution

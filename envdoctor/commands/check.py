@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -50,6 +50,7 @@ from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.rules import RULES, evaluate
 from envdoctor.verify.status import (
     BenchmarkStatus,
+    VerificationState,
     VerificationStatus,
     read_benchmark_status,
     read_verification_status,
@@ -93,7 +94,7 @@ class ManagedEnvironment(Record, frozen=True, kw_only=True):
     profile: str
     lock: str
     created: str
-    verified: Literal["passed", "failed", "stale", "no"]  # stale: for another driver, GPU or lock
+    verified: VerificationState
     fallbacks: dict[str, str] = {}  # attention implementation used instead of a package without a fitting wheel
 
 

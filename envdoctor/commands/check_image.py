@@ -10,7 +10,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
 from envdoctor.manifests.images import Image, judge_image, read_image
-from envdoctor.manifests.images.compatibility import driver_compatibility
+from envdoctor.manifests.images.compatibility import Support, driver_compatibility
 from envdoctor.manifests.images.records import ImageContext
 
 Verdict = Literal["runs", "limited", "no", "unknown"]
@@ -22,7 +22,7 @@ class ImageCheck(Record, frozen=True, kw_only=True):
     image: Image
     machine: Machine
     verdict: Verdict
-    compatibility: Literal["full", "minor", "forward", "none", "unknown"]  # of the driver with the image's CUDA
+    compatibility: Support  # of the driver with the image's CUDA
     findings: tuple[Finding, ...]
 
 

@@ -20,6 +20,7 @@ from envdoctor.install.journal import read_journal, unfinished_install
 from envdoctor.install.known_environments import known_environments
 from envdoctor.verify.status import (
     BenchmarkStatus,
+    VerificationState,
     VerificationStatus,
     read_benchmark_status,
     read_driver_and_gpus,
@@ -38,7 +39,7 @@ class EnvironmentEntry(Record, frozen=True, kw_only=True):
     size: int
     created: str
     state: Literal["current", "previous", "unfinished", "broken"]
-    verified: Literal["passed", "failed", "stale", "no"]
+    verified: VerificationState
     note: str = ""
     verification: VerificationStatus | None = None  # None: its probes were not run
     benchmark: BenchmarkStatus | None = None

@@ -121,12 +121,15 @@ class Driver(Record, frozen=True):
     cuda: Fact[str]  # highest CUDA version that the driver supports, "13.0"
     module: Fact[str]  # open or proprietary
 
+GpuUse = Literal["compute", "graphics", "mps"]
+FabricState = Literal["not supported", "not started", "in progress", "completed"]
+
 
 class Process(Record, frozen=True):
     """A process that uses memory of a GPU, in bytes; None if the driver does not report it."""
 
     pid: int
-    kind: Literal["compute", "graphics", "mps"]
+    kind: GpuUse
     memory: int | None = None
 
 
@@ -140,7 +143,7 @@ class NvLink(Record, frozen=True):
 class Fabric(Record, frozen=True):
     """NVSwitch fabric registration of one GPU (nvmlGpuFabricInfo: state and its status code)."""
 
-    state: Literal["not supported", "not started", "in progress", "completed"]
+    state: FabricState
     status: int = 0
 
 

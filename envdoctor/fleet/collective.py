@@ -21,7 +21,7 @@ from envdoctor.fleet import transport
 from envdoctor.fleet.check import require_ssh_config, slurm_nodes, srun_options
 from envdoctor.fleet.host_list import parse_host_list
 from envdoctor.fleet.options import HostsOption, NodelistOption, PartitionOption, SlurmOption, SshConfigOption
-from envdoctor.fleet.ranks import CollectiveResult, RankState, find_blocking, parse_deaths, parse_rank
+from envdoctor.fleet.ranks import CollectiveResult, Method, RankState, find_blocking, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ending, build_result
 
 HINT = "envdoctor fleet collective node1,node2 --venv /shared/venv"
@@ -128,7 +128,7 @@ def collective(request: CollectiveRequest) -> CollectiveResult:
             monitor.stopping.set()
             wait(running.values())
     seconds = round(time.monotonic() - start, 1)
-    method: Literal["ssh", "slurm", "local"] = "local" if request.local else "slurm" if request.slurm else "ssh"
+    method: Method = "local" if request.local else "slurm" if request.slurm else "ssh"
     return build_result(method, nodes, processes, monitor.states, ending, seconds)
 
 

@@ -16,6 +16,7 @@ LINE = re.compile(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
 SILENT_SECONDS = 4.0  # eight heartbeats
 SLOW_FACTOR = 2.5  # of the median over all ranks: more than shared CPU cores explain
 
+Method = Literal["ssh", "slurm", "local"]
 Grade = Literal["healthy", "slow", "failing", "unknown"]
 
 
@@ -65,7 +66,7 @@ class CollectiveResult(Record, frozen=True, kw_only=True):
     """The result of `fleet collective`."""
 
     schema: int = 1
-    method: Literal["ssh", "slurm", "local"]
+    method: Method
     nodes: tuple[str, ...]
     ranks: int
     backend: str

@@ -16,6 +16,7 @@ from envdoctor.fleet.host_list import format_host_list
 from envdoctor.fleet.ranks import (
     CollectiveResult,
     Grade,
+    Method,
     RankResult,
     RankState,
     Speed,
@@ -45,7 +46,7 @@ class Ending(Record, frozen=True):
 
 
 def build_result(  # noqa: PLR0917  each is a part of the result
-    method: Literal["ssh", "slurm", "local"], nodes: list[str], processes: int, states: Mapping[int, RankState],
+    method: Method, nodes: list[str], processes: int, states: Mapping[int, RankState],
     ending: Ending, seconds: float,
 ) -> CollectiveResult:  # fmt: skip
     """Return the result with its findings. `processes`: per node."""

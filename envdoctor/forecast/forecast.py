@@ -21,11 +21,9 @@ from envdoctor.forecast.wheels import Pin, Wheels, read_code
 from envdoctor.knowledge.architectures import Capability
 from envdoctor.knowledge.versions import is_local_build, local_part, minor_of, public_part, version_key
 from envdoctor.locking.lock import Target
-from envdoctor.locking.resolve import wheel_tags
+from envdoctor.locking.resolve import TORCH_FAMILY, wheel_tags
 from envdoctor.package_index.releases import Release
 
-# A build of these from another index is not replaced by one from the package index.
-TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 NAME_KINDS = ("module", "name", "argument", "attribute", "result")
 
 

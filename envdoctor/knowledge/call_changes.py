@@ -30,10 +30,6 @@ class CallChange(TableRow, frozen=True, kw_only=True):
         """Whether a release has the change."""
         return satisfies(version, f">={self.first}") is True
 
-    def precedes(self, version: str) -> bool:
-        """Whether a release is certainly from before the change."""
-        return satisfies(version, f"<={self.last}") is True
-
 
 class ReturnedValues(CallChange, frozen=True, kw_only=True):
     """A function that returns another number of values."""

@@ -43,12 +43,14 @@ _MAX_RELAXED = 8
 _OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
 
+SolvedState = Literal["solved", "conflict", "not-verified"]
+
 
 class SolvedSet(Record, frozen=True, kw_only=True):
     """A corrected set after a run of uv. `note` states what could not be verified."""
 
     corrected: CorrectedSet  # with the solved requirements
-    state: Literal["solved", "conflict", "not-verified"]
+    state: SolvedState
     target: str  # "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8"
     packages: int = 0  # number of packages of the solution
     options: tuple[str, ...] = ()  # of `uv pip install`, in addition to the requirements
@@ -377,7 +379,7 @@ def _noted(solved: SolvedSet, problems: SetProblems) -> SolvedSet:
 
 def _result(
     corrected: CorrectedSet,
-    state: Literal["solved", "conflict", "not-verified"],
+    state: SolvedState,
     backend: str = "",
     note: str = "",
     packages: int = 0,

@@ -10,14 +10,16 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import (
     Clocks,
     Fabric,
+    FabricState,
     Fact,
     Gpu,
+    GpuUse,
     NvLink,
     PcieLink,
     Process,
@@ -48,10 +50,10 @@ THROTTLE_REASONS = {
     0x1: "idle", 0x2: "applications-clocks", 0x4: "power-cap", 0x8: "hw-slowdown", 0x10: "sync-boost",
     0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake", 0x100: "display",
 }  # fmt: skip
-FABRIC_STATES: dict[int, Literal["not supported", "not started", "in progress", "completed"]] = {
+FABRIC_STATES: dict[int, FabricState] = {
     0: "not supported", 1: "not started", 2: "in progress", 3: "completed",
 }  # fmt: skip
-PROCESS_LISTS: tuple[tuple[Literal["compute", "graphics", "mps"], str], ...] = (
+PROCESS_LISTS: tuple[tuple[GpuUse, str], ...] = (
     ("compute", "nvmlDeviceGetComputeRunningProcesses_v3"),
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses_v3"),
     ("mps", "nvmlDeviceGetMPSComputeRunningProcesses_v3"),

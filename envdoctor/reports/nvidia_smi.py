@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-from envdoctor.core.records import Process
+from envdoctor.core.records import GpuUse, Process
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Line, Section, first_group, parse_number, parse_size
 
@@ -16,7 +15,7 @@ COMPUTE_MODES = {
 DATE = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d 20\d\d$")
 PCI_BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 ON_OFF = {"on": True, "enabled": True, "off": False, "disabled": False}
-PROCESS_TYPES: dict[str, Literal["compute", "graphics", "mps"]] = {
+PROCESS_TYPES: dict[str, GpuUse] = {
     "C": "compute",
     "G": "graphics",
     "M": "mps",

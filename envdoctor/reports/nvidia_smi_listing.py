@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, get_args
 
-from envdoctor.core.records import Clocks, Fabric, PcieLink, RemappedRows
+from envdoctor.core.records import Clocks, Fabric, FabricState, PcieLink, RemappedRows
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.nvidia_smi import COMPUTE_MODES, ON_OFF, PCI_BUS_ID
 from envdoctor.reports.section import Line, Section, first_group, parse_number, parse_size
 
-FABRIC_STATES: dict[str, Literal["not supported", "not started", "in progress", "completed"]] = {
-    "completed": "completed", "in progress": "in progress", "not started": "not started",
-    "not supported": "not supported",
-}  # fmt: skip
+FABRIC_STATES: dict[str, FabricState] = {state: state for state in get_args(FabricState)}
 THROTTLE_REASONS = {
     "hw slowdown": "hw-slowdown", "hw thermal slowdown": "hw-thermal", "hw power brake slowdown": "hw-power-brake",
     "sw thermal slowdown": "sw-thermal", "sw power cap": "power-cap", "sw power capping": "power-cap", "idle": "idle",

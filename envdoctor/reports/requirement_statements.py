@@ -28,7 +28,7 @@ STATEMENT = re.compile(
     rf"(?i)\b{RELATION}\s?(?:only\s)?(?P<name>[a-z][a-z0-9_-]{{2,24}})\s?(?:version\s|v)?(?:{RANGE})(?![\w.]*\d)"
 )
 NOT_STATED = re.compile(r"(?i)\b(?:will|would|planned|next release|main branch|not|never|no longer|if|previously)\b")
-MAX_LINE, MAX_STATEMENTS = 600, 20
+MAX_LINE = 600
 
 
 class RangeStatement(NamedTuple):

@@ -12,7 +12,8 @@ from envdoctor.core.records import Gpu, ProbeResult
 from envdoctor.knowledge.gpu_speeds import ExpectedSpeed, Measure, gpu_speeds, pcie_speed
 from envdoctor.machine.gpu_sampler import GpuSample
 
-Grade = Literal["healthy", "slow", "failing", "unknown", "not-measured"]
+OverallGrade = Literal["healthy", "slow", "failing", "unknown"]
+Grade = Literal[OverallGrade, "not-measured"]
 
 
 class LoadSummary(Record, frozen=True):
@@ -76,7 +77,7 @@ class BenchmarkReport(Record, frozen=True):
         )
 
     @property
-    def worst_grade(self) -> Literal["healthy", "slow", "failing", "unknown"]:
+    def worst_grade(self) -> OverallGrade:
         """The worst grade: failing also if a script failed, unknown if nothing could be graded."""
         grades = {result.grade for result in self.results}
         if not self.passed:

@@ -18,11 +18,14 @@ from envdoctor.verify.stored_results import bench_path, read_bench, read_verific
 
 ACCEPTED_OUTCOMES = ("passed", "unavailable")
 
+StoredState = Literal["passed", "failed", "stale"]  # stale: for another driver, GPU or lock
+VerificationState = Literal[StoredState, "no"]
+
 
 class VerificationStatus(Record, frozen=True, kw_only=True):
     """The stored verification of an environment, and whether it is still valid."""
 
-    state: Literal["passed", "failed", "stale"]
+    state: StoredState
     when: str  # ISO 8601, UTC
     driver: str
     gpus: tuple[str, ...]
@@ -103,7 +106,7 @@ def _failed_probes(verification: Verification) -> tuple[str, ...]:
     return tuple(f"{name} {outcome}" for name, outcome in (required | failed).items())
 
 
-def verification_state(status: VerificationStatus | None) -> Literal["passed", "failed", "stale", "no"]:
+def verification_state(status: VerificationStatus | None) -> VerificationState:
     """The state of a verification; "no" without one."""
     return status.state if status else "no"
 

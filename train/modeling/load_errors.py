@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -132,10 +131,9 @@ def error_chain(error: BaseException | None) -> Iterable[BaseException]:
 
 def offline_reason() -> str:
     """Why the Hub was not reached."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return f"it is not in the cache, and {name} disables the Hub"
-    return "it is not in the cache, and the Hub cannot be reached"
+    name = hub.offline()
+    reason = f"{name} disables the Hub" if name else "the Hub cannot be reached"
+    return f"it is not in the cache, and {reason}"
 
 
 def quoted_type(text: str) -> str:

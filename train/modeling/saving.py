@@ -335,7 +335,7 @@ def explain_push_error(error: Exception) -> tuple[str, str]:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "HFValidationError":
         return "it is not a repository name", "--set hub_model_id=OWNER/NAME"
-    if kind == "OfflineModeIsEnabled" or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if kind == "OfflineModeIsEnabled" or hub.offline(names=("HF_HUB_OFFLINE",)):
         return "HF_HUB_OFFLINE disables the Hub", "unset HF_HUB_OFFLINE and push again"
     if status in (401, 403):
         return f"the Hub refused it (HTTP {status})", "set HF_TOKEN to a token with write permission"

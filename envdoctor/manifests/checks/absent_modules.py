@@ -148,7 +148,7 @@ def _can_exist(context: GuideContext, checkout: Checkout, path: str, statement: 
 def _is_built(checkout: Checkout, name: str) -> bool:
     """Whether a build file of the checkout names a module."""
     files = (
-        each for each in checkout.paths if re.search(r"(?:^|/)(?:setup\.py|CMakeLists\.txt|Makefile|\w+\.sh)$", each)
+        each for each in checkout.paths if _BUILD.fullmatch(each)
     )
     return any(name in checkout.text(each) for each in sorted(files)[:_MAX_PROGRAMS])
 

@@ -12,11 +12,13 @@ from envdoctor.knowledge.versions import dotted_numbers, major_minor
 from envdoctor.manifests.images.records import ImageContext
 from envdoctor.rules.facts import gpus_of, model_of
 
+Support = Literal["full", "minor", "forward", "none", "unknown"]
+
 
 class Compatibility(NamedTuple):
     """How a driver supports a CUDA release; `reason` if it does not."""
 
-    kind: Literal["full", "minor", "forward", "none", "unknown"]
+    kind: Support
     reason: str = ""
 
 
