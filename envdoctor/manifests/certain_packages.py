@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
+from envdoctor.resolution.requirement import InstallRequirement
 
 # What conda installs with torch and Python before a solver reads the next step: Requires-Dist of torch, torchvision
 # and torchaudio with their requirements, and conda's own packages. METADATA of torch 2.0.1 and 2.5.1, 2026-11-26.
@@ -15,16 +17,35 @@ FROM_CONDA = frozenset({
     "markupsafe", "fsspec", "urllib3", "certifi", "charset-normalizer", "idna", "triton", "gmpy2", "setuptools",
     "wheel", "pip", "six", "cffi", "pycparser", "mkl-fft", "mkl-random", "mkl-service", "brotli", "pysocks",
 })  # fmt: skip
+_WITH_BUILD = re.compile(r"[\w.-]+=[^=\s]+=[\w.*]+$")
 # conda packages whose requirements are all in FROM_CONDA, or are libraries without Python files.
 _BASE = re.compile(
     r"python|pip|setuptools|wheel|numpy|torch\w*|pytorch(?:-cuda|-gpu|-cpu|-mutex)?|cpuonly|cuda\w*(?:-.*)?|cudnn|nvcc|mkl"
     r"|gcc\w*(?:-.*)?|gxx\w*(?:-.*)?|g\+\+|ffmpeg|cmake|ninja|git(?:-lfs)?|make|openssl|llvm-openmp|libstdcxx-ng|nodejs"
 )
+# Libraries of the system in the channels of conda, which have no Python files: lists of `conda env export` with
+# their recipes on conda-forge, 2026-11-28. Python projects whose name also starts with lib are not among them.
+_SYSTEM = re.compile(
+    r"-?_?lib(?:gcc|openmp)-mutex|_?openmp-mutex|ld-impl-linux-64|ca-certificates|certifi|bzip2|ncurses|readline|sqlite"
+    r"|tk|tzdata|xz|zlib(?:-ng)?|zstd|lz4-c|zeromq|icu|jpeg|openjpeg|giflib|lerc|lcms2?|lame|freetype|fontconfig|expat"
+    r"|gettext|glib(?:-tools)?|gst-plugins-\w+|gstreamer|cairo|pixman|harfbuzz|graphite2|dbus|krb5|gmp|mpfr|mpc|nettle"
+    r"|gnutls|openh264|x26[45]|aom|svt-av1|dav1d|nspr|nss|pcre2?|qt(?:-main|-webengine)?|mysql(?:-common|-libs)?|blas"
+    r"|openblas|intel-openmp|tbb|fftw|eigen|hdf5|yaml|yaml-cpp|python-abi|attr|keyutils|alsa-lib|perl|xorg-[\w-]+"
+    r"|libstdcxx(?:-ng)?|lib(?!(?:rosa|cst|sass|archive-c|mambapy|tmux|pysal|linear|svm|usb1|torrent|clang)$)[a-z0-9+_-]+"
+)
 
 
 def is_conda_base(name: str) -> bool:
     """Whether all requirements of a conda package are known, or are libraries without Python files."""
-    return bool(_BASE.fullmatch(name))
+    return bool(_BASE.fullmatch(name) or _SYSTEM.fullmatch(name))
+
+
+def is_full_export(requirements: Sequence[InstallRequirement]) -> bool:
+    """Whether packages of conda are a list of `conda env export`, which has all that is installed.
+
+    Each has a build: `sqlite=3.39.2=h5082296_0`.
+    """
+    return bool(requirements) and all(_WITH_BUILD.match(each.text) for each in requirements)
 
 
 def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[str]:
@@ -43,7 +64,8 @@ def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[st
             continue
         if install.action.tool == "conda":
             has_conda = True
-            if not all(is_conda_base(each.name) for each in install.action.requirements):
+            requirements = install.action.requirements
+            if not is_full_export(requirements) and not all(is_conda_base(each.name) for each in requirements):
                 break
         elif install.resolution.state == "solved":
             found |= {name for name, package in install.resolution.packages.items() if package.is_dependency}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from envdoctor.knowledge.images import is_bare_image, known_repository
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install, InstallSystemPackages, LoadModules
-from envdoctor.manifests.certain_packages import FROM_CONDA, is_conda_base
+from envdoctor.manifests.certain_packages import FROM_CONDA, is_conda_base, is_full_export
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -56,6 +56,7 @@ _UNREAD_STEP = re.compile(
 )
 _COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
 _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
+_AFFIX = re.compile(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
 _OF_SYSTEM = "python3-"  # python3-pandas
 _MAX_NAMES = 3
 
@@ -145,6 +146,9 @@ def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
         yield UnreadSource(action.line, "conda", FROM_CONDA, is_open=False)
         return
     names = {PYPI_NAMES.get(each.name, _BUILD.sub("", each.name)) for each in others}
+    if is_full_export(action.requirements):
+        yield UnreadSource(others[0].line or action.line, "conda", FROM_CONDA | names, is_open=False)
+        return
     noun = "package" if len(others) == 1 else "packages"
     text = f"the conda {noun} {_listed([each.name for each in others])}"
     yield _with_required(context, dict.fromkeys(names, ""), UnreadSource(others[0].line or action.line, text))
@@ -177,7 +181,8 @@ def _mentioned(context: GuideContext) -> Iterator[UnreadSource]:
 def named_otherwise(context: GuideContext) -> set[str]:
     """The packages of the index that steps of conda and of the operating system install under another name."""
     conda = (each.action for each in context.trace.all_installs if each.action.tool == "conda")
-    names = {requirement.name for action in conda for requirement in action.requirements}
+    names = {requirement.name for action in conda for requirement in (*action.requirements, *action.unknown)}
     found = {PYPI_NAMES.get(each, _BUILD.sub("", each)) for each in names}
+    found |= {_AFFIX.sub("", each) for each in names}
     system = {name for action in context.actions(InstallSystemPackages) for name in action.names}
     return found | {normalize_name(each.removeprefix(_OF_SYSTEM)) for each in system if each.startswith(_OF_SYSTEM)}
