@@ -9,7 +9,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.published import date_read, find_release
+from envdoctor.knowledge.published import date_read, find_release, releases_in_range
 from envdoctor.knowledge.versions import dotted_numbers, newest_patch, public_part, satisfies
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -29,6 +29,7 @@ _NEWEST_WITHOUT_SYSTEM = "3.10"  # 3.11 is the Python of Debian 12
 # Their old source archives need numpy.distutils, which Python 3.12 and later do not have:
 # https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
 _BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
+_HAS_UPPER_BOUND = re.compile(r"<|==[\d.]+\*|~=")
 # For newer ones, nearly each package has a release: the lists are not read.
 _OLDEST_IN_QUESTION = "3.9"
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
@@ -76,13 +77,22 @@ def _newest_python(context: GuideContext, requirement: InstallRequirement) -> st
 
 def _exact_pythons(context: GuideContext, requirement: InstallRequirement) -> tuple[str, ...]:
     """The Pythons with a wheel of a pinned release; none if they are not known."""
-    release = find_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
+    version = _newest_version(requirement)
+    release = find_release(requirement.name, version) if version else None
     is_unlisted = release is None and bool(requirement.pin) and requirement.name in _BUILT_WITH_DISTUTILS
     if (is_unlisted or _is_limiting(context, requirement)) and context.index_facts:
         release = context.index_facts.published(requirement.name, requirement.pin)
     # `3` is that of wheels for every Python 3, `3.9+` that of wheels for the stable ABI.
     pythons = release.pythons if release and release.kind == "wheels" else ()
     return pythons if all("." in each and not each.endswith("+") for each in pythons) else ()
+
+
+def _newest_version(requirement: InstallRequirement) -> str:
+    """The pinned version, or the newest that the range of a torch package permits: 2.1.2 of `torch==2.1.*`."""
+    if requirement.pin or requirement.name not in TORCH_FAMILY or not _HAS_UPPER_BOUND.search(requirement.specifier):
+        return public_part(requirement.pin)
+    permitted = (each.version for each in releases_in_range(requirement.name, requirement.specifier))
+    return max(map(public_part, permitted), key=dotted_numbers, default="")
 
 
 def _common_python(context: GuideContext, newest: str) -> str:
@@ -99,17 +109,20 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
     is_old = satisfies(newest, f"<={_NEWEST_WITHOUT_SYSTEM}") is True
     is_limiting = _is_limiting(context, requirement)
     status: Status = "warning" if is_limiting or (is_old and context.guide.commands) else "info"
-    pinned = f"{requirement.name} {public_part(requirement.pin)}"
+    version = _newest_version(requirement)
+    pinned = f"{requirement.name} {version}"
+    has_wheels = "has wheels" if requirement.pin else "with wheels"
+    permits_only = "" if requirement.pin else f"{requirement.text} permits no newer release than "
     python = _common_python(context, newest) or newest
     reason = ", for which all pins have wheels" if python != newest else ""
-    is_from_index = is_limiting or find_release(requirement.name, public_part(requirement.pin)) is None
+    is_from_index = is_limiting or find_release(requirement.name, version) is None
     builds = requirement.name in _BUILT_WITH_DISTUTILS and not is_limiting
     result = "an installer of a newer one finds no release"
     if builds:
         result = "with Python 3.12 and newer, its source archive does not build"
     return Problem(
         status,
-        f"no step names the Python, and {pinned} has wheels up to Python {newest} only: {result}",
+        f"no step names the Python, and {permits_only}{pinned} {has_wheels} up to Python {newest} only: {result}",
         (
             guide_evidence(context, requirement.name, requirement.text, line),
             table_evidence(

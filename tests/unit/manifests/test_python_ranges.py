@@ -35,6 +35,13 @@ def findings(text: str, name: str, rule: str) -> list[Finding]:
     (image("x/y:1", "pip install torch==1.12.1"), "README.md", ""),  # the image has a Python
     (sh("pip install torchvision==0.29.2"), "README.md", ""),  # with wheels for every Python 3
     ("torch==1.12.1\n", "requirements.txt", "info"),
+    ("torch==2.1.*\n", "requirements.txt", "info"),  # 2.1.2 has wheels for Python 3.11
+    ("torchaudio~=2.0.1\n", "requirements.txt", "info"),
+    (sh("pip install 'torch>=1.9,<1.13'"), "README.md", "warning"),
+    ("torch==2.4.*\n", "requirements.txt", ""),
+    ("torch>=1.9\ntorchvision!=0.10\n", "requirements.txt", ""),
+    ("torch~=1.9\n", "requirements.txt", "info"),  # 1.13.1 has wheels for Python 3.11
+    ("torch~=2.4\n", "requirements.txt", ""),
 ])  # fmt: skip
 def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) -> None:
     found = findings(text, name, "RUN195")
