@@ -130,6 +130,8 @@ def _start_with_bash(lines: EditedLines, finding: Finding) -> bool:
 
 
 def _enter_directory(lines: EditedLines, finding: Finding) -> bool:
+    if finding.fix.startswith("Run mkdir"):
+        return _make_directory(lines, finding)
     before, after = named(r"^`cd (\S+)` fails", finding.message), named(r"^Use cd (\S+)\.$", finding.fix)
     pattern = rf"\bcd\s+{re.escape(before)}(?=[\s;&]|$)"
     return bool(before and after) and lines.replace(finding.line, pattern, f"cd {after}")

@@ -34,6 +34,8 @@ _FILLS = frozenset({"wget", "curl", "git", "tar", "unzip", "cp", "mv"})
 _MAKES = re.compile(
     r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|put|plac|mov|copy|-C\b|clone|install -d", re.IGNORECASE
 )
+_DOWNLOADS = frozenset({"wget", "curl", "gdown", "huggingface-cli", "hf", "aria2c"})
+_IS_MADE = re.compile(r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|clone|submodule|-C\b", re.IGNORECASE)
 _DOUBLED_HOME = re.compile(r"(?:^|(?<=[=:]))(?:~|\$\{?HOME\}?)/(?:~|\$\{?HOME\}?)(?=/|$)")
 
 
@@ -53,7 +55,8 @@ def steps_lead_to_another_directory(context: GuideContext) -> Iterator[Problem]:
     """A step enters a directory that is not below the one in which the steps before it leave the reader.
 
     Reported where the guide counts on one shell: both commands are in one block, or the step returns with `cd ..` and
-    no heading other than that of a numbered step is between them. Also reported: a directory with another letter.
+    no heading other than that of a numbered step is between them. Also reported: a directory with another letter, and
+    one that no step makes, where the next commands of the block download into it.
     """
     guide = context.guide
     checkout = guide.checkout
@@ -87,6 +90,35 @@ def steps_lead_to_another_directory(context: GuideContext) -> Iterator[Problem]:
                 f"Use {shell_command('cd {}', other)}.",
                 line=entry.command.line,
             )
+        elif not entry.is_of_clone and (download := _download_after(guide, checkout, entry)):
+            yield Problem(
+                "warning",
+                f"`{entry.command}` fails: the checkout has no {posixpath.normpath(there)}, and no step makes it",
+                (guide_evidence(context, "command", str(entry.command), entry.command.line),
+                 guide_evidence(context, "next command", str(download)[:120], download.line)),
+                f"Run {shell_command('mkdir -p {}', posixpath.normpath(entry.path))} first.",
+                line=entry.command.line,
+            )  # fmt: skip
+
+
+def _download_after(guide: Guide, checkout: Checkout, entry: Entry) -> Command | None:
+    """The command of the same block that downloads into a directory that is not there; None without one."""
+    path = posixpath.normpath(entry.path)
+    name, first = posixpath.basename(path), path.partition("/")[0]
+    block = next((each for each in guide.blocks if entry.command.line in [number for number, _ in each.lines]), None)
+    names = {name} if first in checkout.paths else {name, first}
+    is_elsewhere = any(each.rpartition("/")[2] in names for each in checkout.paths)
+    if block is None or is_elsewhere or first in checkout.text(".gitmodules") or _PLACEHOLDER.search(path):
+        return None
+    if any(name in text and _IS_MADE.search(text) for text in guide.lines[: entry.command.line - 1]):
+        return None
+    last = block.lines[-1][0]
+    for command in guide.commands[guide.commands.index(entry.command) + 1 :]:
+        if command.line > last or command.name in ("cd", "pushd", "popd"):
+            return None
+        if command.name in _DOWNLOADS or (command.name == "git" and "clone" in command.words):
+            return command
+    return None
 
 
 @rule("RUN219", kind="guide", severity="warning", cause="dependency-pin-violated", url=TILDE)

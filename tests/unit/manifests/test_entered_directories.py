@@ -47,6 +47,11 @@ WRONG: dict[str, tuple[str, str]] = {  # a guide, and its fix
     ),
     "a wrong letter": (_blocks("cd uitls/speech\nwget https://a.b/c"), "Use cd utils/speech."),
     "a hidden directory": (_blocks("cd ~/.simulator\nwget https://a.b/c.tar.gz"), "Run mkdir -p ~/.simulator first."),
+    "a download": (_blocks("cd weights\ngit lfs install\ngit clone https://a.b/c/d"), "Run mkdir -p weights first."),
+    "a download into two directories": (
+        _blocks("cd datasets/raw\nwget https://a.b/c.zip"), "Run mkdir -p datasets/raw first.",
+    ),
+    "a download below a directory": (_blocks("cd parts/models\ngdown 1abc"), "Run mkdir -p parts/models first."),
     "two home directories": (_blocks("mkdir -p ~/${HOME}/models"), "Use ~/models."),
 }  # fmt: skip
 SOUND: dict[str, str] = {
@@ -65,6 +70,13 @@ SOUND: dict[str, str] = {
     "a usual directory": _blocks("cd ~/.cache\nwget https://a.b/c"),
     "a directory that a step made": _blocks("mkdir -p ~/.simulator\ncd ~/.simulator\nwget https://a.b/c"),
     "a directory of the text": "Create ~/.simulator.\n" + _blocks("cd ~/.simulator\nwget https://a.b/c"),
+    "a download into a directory of a step": _blocks("mkdir weights", "cd weights\nwget https://a.b/c"),
+    "a download into a directory of the text": "Create a folder weights.\n" + _blocks("cd weights\nwget https://a.b/c"),
+    "a download into an archive": _blocks("unzip weights.zip\ncd weights\nwget https://a.b/c"),
+    "a download into a directory of the reader": _blocks("cd your_folder\nwget https://a.b/c"),
+    "a download into a directory that is elsewhere": _blocks("cd speech\nwget https://a.b/c"),
+    "a directory without a download": _blocks("cd weights\nls"),
+    "a directory of another project": _blocks("git clone https://a.b/c/other\ncd other\nwget https://a.b/c"),
     "an expansion": _blocks("mkdir -p ${ROOT/#\\~/$HOME}/models"),
 }
 
