@@ -285,14 +285,14 @@ class ModuleValues:
             return None
 
     def _result(self, function: ast.FunctionDef, call: ast.Call, local: dict[str, Any], depth: int) -> Any:
-        """The result of a function whose only statement is `return`, or the file that a function reads."""
+        """The result of a function whose first statement is `return`, or the file that a function reads."""
         arguments = self._value_of_list(ast.List(call.args), local, depth)
         names = [each.arg for each in function.args.args]
         bound = dict(zip(names, arguments, strict=False))
         if function.args.vararg:
             bound[function.args.vararg.arg] = arguments[len(names) :]
         body = [each for each in function.body if not isinstance(each, ast.Expr)]
-        if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
+        if body and isinstance(body[0], ast.Return) and body[0].value is not None:
             return self._value(body[0].value, bound, depth + 1)
         if path := self._joined(function, bound) or self._file_name(call) or self._file_name(function):
             return FileLines(path)

@@ -124,7 +124,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     A note if only ninja is missing, without which the build is slow, or if a wheel may make the build needless.
     """
     for install, requirement, line in possible_builds(context):
-        missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
+        missing = _missing_build_requirements(install, requirement) if install.action.no_build_isolation else []
         if "MAX_JOBS" in install.variables or not _limits_its_jobs(install, requirement):
             missing = [name for name in missing if name != "psutil"]
         if requirement.url in (".", "./") and _cloned_project(context, install) not in BUILT_WITH_TORCH:
@@ -186,8 +186,10 @@ def _uses_installed(install: InstallStep) -> str:
     return "by `setup.py` needs" if "setup.py" in install.action.command else "without isolation needs"
 
 
-def _missing_build_requirements(install: InstallStep) -> list[str]:
-    state, system = install.before, install.system_packages
+def _missing_build_requirements(install: InstallStep, requirement: InstallRequirement) -> list[str]:
+    # uv builds the packages of no-build-isolation-package last: measured with uv 0.8.22 and 0.13.9, 2026-11-28.
+    is_last = requirement.name in install.action.built_with_torch
+    state, system = install.after if is_last else install.before, install.system_packages
     available = set(state.packages)
     if state.image and any(name in state.image for name in _IMAGES_WITH_BUILD_REQUIREMENTS):
         available.update(_BUILD_REQUIREMENTS)

@@ -56,6 +56,8 @@ def step_of_lock(words: Sequence[str], line: int, files: Files) -> LockStep | No
     """The step of a command; None if the directory has neither a lock nor a project with requirements."""
     tool = _TOOLS[words[0], words[1]]
     text = "\n".join(row for _, row in files.of_project(tool.lock, line))
+    lines = files.of_project("pyproject.toml", line)
+    project = parse_pyproject(lines, files) if lines else None
     if chosen := _chosen(_sets(tool, text, files.platform or "x86_64")):
         pins = tuple(_requirements(chosen, line))
         indexes = tuple(dict.fromkeys(each.source for each in chosen.packages if each.origin == "PyPI"))
@@ -64,11 +66,11 @@ def step_of_lock(words: Sequence[str], line: int, files: Files) -> LockStep | No
             tuple(each for each in pins if each.specifier),
             extra_indexes=tuple(each for each in indexes if each not in _PYPI),
             overrides=tuple(each for each in pins if each.name in chosen.overridden),
-            no_deps=True, no_build_isolation=True, unknown=tuple(each for each in pins if not each.specifier),
+            no_deps=True, no_build_isolation=True,
+            built_with_torch=project.built_with_torch if project else frozenset(),
+            unknown=tuple(each for each in pins if not each.specifier),
         )  # fmt: skip
         return LockStep(install, tool.lock, f">={chosen.python}" if chosen.python else "")
-    lines = files.of_project("pyproject.toml", line)
-    project = parse_pyproject(lines, files) if lines else None
     variant = next((name for name, found in project.variants.items() if found), None) if project else None
     if project is None or variant is None:
         return None

@@ -340,3 +340,11 @@ def test_the_first_clone_is_the_project_that_a_guide_installs(text: str, is_own:
     (tmp_path / "setup.py").write_text("")
     guide = f"git clone https://github.com/them/parts\ncd parts\n{text}\nThanks to parts.\n"
     assert ("parts" in own_names(tmp_path, guide)) is is_own
+
+
+@each_case(("setting", "fails"), [("no-build-isolation-package", False), ("no-binary-package", True)])
+def test_uv_sync_builds_the_packages_without_isolation_last(setting: str, fails: bool, tmp_path: Path) -> None:
+    """Measured with uv 0.8.22 and 0.13.9 on a source package that imports another one: both install it."""
+    (tmp_path / "pyproject.toml").write_text(OWN_SETTINGS.replace("no-build-isolation-package", setting))
+    found = {each.id for each in audit(tmp_path / "README.md", "uv sync").findings}
+    assert ("RUN041" in found) is fails

@@ -45,6 +45,9 @@ SCRIPTS: dict[str, tuple[str, str, list[str]]] = {
         ["torch==2.4.0"],
     ),
     "a function that reads a file": (FUNCTION, "install_requires=read('base.txt')", ["peft==0.13.0"]),
+    "a function that returns before it reads a file": (
+        FUNCTION.replace("    with", "    return ['six']\n    with"), "install_requires=read('absent.txt')", ["six"],
+    ),
     "keywords in a table": ("k = dict(install_requires=['torch'])", "**k", ["torch"]),
     "a call in a function": ("", "install_requires=['torch']", ["torch"]),
 }  # fmt: skip
