@@ -14,6 +14,7 @@ from envdoctor.knowledge.published import is_newer_than_table
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.corrected_pins import CorrectedSet
+from envdoctor.manifests.stated_cuda import StatedCuda
 
 ABSENT_NAMES = frozenset({"RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
@@ -35,6 +36,8 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
 
     A version that is newer than all of the index is replaced as well.
     """
+    if corrected.stated_cuda.version and _is_refused(corrected.stated_cuda, findings):
+        corrected = replace(corrected, stated_cuda=StatedCuda())
     chosen = _oldest_pins([each for each in findings if each.id in ABSENT_NAMES])
     listed = _oldest_pins([each for each in findings if each.id == "RUN001"])  # a release that the index has
     others = _oldest_pins([each for each in findings if each.id not in ABSENT_NAMES])
@@ -57,6 +60,22 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
             installed=_replaced(corrected.installed, name, text),
         )
     return corrected
+
+
+def _is_refused(stated: StatedCuda, findings: Sequence[Finding]) -> bool:
+    """Whether a finding on the line that states a CUDA version installs torch with another one."""
+    return any(
+        stated.origin.endswith(f", line {each.line}") and "torch" in map(_name_of, step.packages)
+        for each in findings
+        if each.status in ("error", "warning")
+        for remedy in each.remedies[:1]
+        for step in remedy.steps
+        if isinstance(step, Install) and step.backend not in ("", f"cu{stated.version.replace('.', '')}")
+    )
+
+
+def _name_of(text: str) -> str:
+    return re.split(r"[^\w.-]", text, maxsplit=1)[0]
 
 
 def _oldest_pins(findings: Sequence[Finding]) -> dict[str, str]:

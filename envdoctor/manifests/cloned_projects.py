@@ -9,6 +9,7 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Clone, Install
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 
@@ -52,6 +53,21 @@ def _released(
     extras = re.search(r"\[([^\]]*)\]$", requirement.url)
     named = tuple(normalize_name(part) for part in (extras[1] if extras else "").split(",") if part.strip())
     return InstallRequirement(name, f"=={version}", named, text=requirement.text, line=requirement.line)
+
+
+def folder_of_clone(guide: Guide, action: Install, requirement: InstallRequirement) -> str:
+    """The folder of a clone in which a step installs `.`; empty for another folder, such as that of the checkout."""
+    if not _CURRENT.match(requirement.url) or requirement.url in action.read:
+        return ""
+    folder = _working_directory(guide, action.line)
+    name = normalize_name(folder.rstrip("/").rpartition("/")[2] or "x")
+    is_own = guide.checkout is not None and name_key(name) in own_names(guide.checkout.root, "\n".join(guide.lines))
+    return folder if not is_own and _is_cloned(guide, name, action.line) else ""
+
+
+def _is_cloned(guide: Guide, name: str, line: int) -> bool:
+    clones = (each for each in guide.actions if isinstance(each, Clone) and each.url and each.line <= line)
+    return any(_repository(each.url) == name for each in clones)
 
 
 def _newest_release(name: str, guide: Guide, line: int, index: IndexFacts) -> str:

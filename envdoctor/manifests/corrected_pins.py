@@ -136,6 +136,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     dropped = [replace(each, reason=unfit.get(each.name, each.reason)) for each in dropped]
     named = {each.name for each in dropped}
     left = of_pages | packages_of_conda(context, environment.state, {*environment.packages, *map(_name_of, pins)})
+    known = {*environment.state.requested, *environment.packages, *map(_name_of, pins)}
+    left |= {name: NOT_FROM_INDEX.format(command) for name, command in commands.items() if name not in known}
     unknown = packages_of_unknown_version(context, environment.state)
     left |= {name: reason for name, reason in unknown.items() if name not in set(map(_name_of, pins))}
     dropped += [DroppedPackage(name, reason) for name, reason in left.items() if name not in named]

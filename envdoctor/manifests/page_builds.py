@@ -6,7 +6,9 @@ import re
 from collections.abc import Collection, Iterator
 
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.built_repositories import built_repositories
+from envdoctor.manifests.cloned_projects import folder_of_clone
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, OF_PAGE
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -24,8 +26,8 @@ CONDA_ONLY = frozenset({
 })  # fmt: skip
 _NOT_PACKAGES = frozenset({"pip", "uv", "python"})
 _INSTALL = "uv pip install {} {}"
-# An editable package cannot be a constraint.
-_KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable) {} {}"
+# An editable package cannot be a constraint. A dependency of the set on the package itself gives way.
+_KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable | grep -v '^{}[= ]') {} {}"
 # For a setup.py that imports torch: the builds of old releases of torch import pkg_resources.
 _WITHOUT_ISOLATION = "uv pip install 'setuptools<82' wheel && uv pip install --no-build-isolation {} {}"
 _EDITABLE = re.compile(r"\s(-e|--editable)\b")
@@ -64,17 +66,25 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
     }  # fmt: skip
     found: dict[str, str] = {}
     for action in (install.action for install in _steps_of(context, state)):
-        for each in (each for each in action.requirements if each.url and each.name):
+        for each in (each for each in action.requirements if each.url):
+            folder = folder_of_clone(context.guide, action, each)
+            name = each.name or normalize_name(folder.rpartition("/")[2] or "x")
+            if not each.name and not folder:
+                continue
             address = _address(each)
-            isolation = ("--no-build-isolation",) if each.name in built else ()
+            isolation = ("--no-build-isolation",) if name in built else ()
             # The main branch of a repository can require other releases than those of the set.
             keeps_set = each.url.startswith("git+") and not action.no_deps
-            own = shell_command(_KEEPING if keeps_set else _INSTALL, isolation, redact_variable("", address))
+            source = redact_variable("", address)
+            own = shell_command(_INSTALL, isolation, source)
+            own = shell_command(_KEEPING, name, isolation, source) if keeps_set else own
             is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
             if any(build.url == each.url for build in action.own_builds):
                 own = shell_command(_WITHOUT_ISOLATION, _EDITABLE.findall(action.command)[:1], each.url)
                 is_own = False
-            found[each.name] = action.command if is_own and " " in action.command else own
+            command = action.command if is_own and " " in action.command else own
+            entered = (shell_command("cd {}", folder), command) if folder else (command,)
+            found[name] = " && ".join(entered)
     return found
 
 

@@ -26,6 +26,7 @@ from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.python_range import python_range
 from envdoctor.manifests.setup_py import parse_setup_py
 from envdoctor.manifests.stated_cuda import StatedCuda, cuda_of_commands, cuda_of_guide
 from envdoctor.manifests.stated_machine import gpu_of_text
@@ -120,6 +121,7 @@ def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -
     if kind not in _WITH_PROJECT:
         return StatedTarget()
     permitted = own.permitted_python or (_permitted(folder) if kind == "requirements" else "")
+    permitted = permitted or _range_of_text(path, folder, kind, own)
     project = StatedTarget(permitted=permitted)
     for version, origin in _stated(path, folder, own):
         if permits(permitted, version):
@@ -139,6 +141,12 @@ def _stated(path: Path, folder: Path, own: Guide) -> Iterator[tuple[str, str]]:
     for read in (_of_manifest, _of_conda_file, _of_readme, _of_dockerfile):
         if found := read(path, folder):
             yield found
+
+
+def _range_of_text(path: Path, folder: Path, kind: str, own: Guide) -> str:
+    """The range of Pythons in the text of a guide, or in that of the README next to a requirements file."""
+    guide = own if kind == "guide" else _readme(path, folder) if kind == "requirements" else None
+    return python_range(guide.lines) if guide else ""
 
 
 def _permitted(folder: Path) -> str:

@@ -186,7 +186,7 @@ def _packages(
     action: Install, installed: Mapping[str, ResolvedPackage], solution: StepSolution
 ) -> Iterator[tuple[str, ResolvedPackage]]:
     """The packages of a solution, each with the requirement of the guide that it comes from."""
-    requirements = {requirement.name: requirement for requirement in reversed(action.requirements)}
+    requirements = _by_name(action.requirements)
     for name, full in solution.versions.items():
         version = public_part(full) if name in TORCH_FAMILY or full.endswith("+installed") else full
         before = installed.get(name)
@@ -205,6 +205,21 @@ def _packages(
             first = first or _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
             reason = f"required by {first} {public_part(solution.versions.get(first, ''))}".rstrip()
             yield name, ResolvedPackage(name, version, line, reason)
+
+
+def _by_name(requirements: Sequence[InstallRequirement]) -> dict[str, InstallRequirement]:
+    """The requirement of each package: of several entries the one that states an exact version, with all ranges."""
+    entries: dict[str, list[InstallRequirement]] = {}
+    for each in requirements:
+        entries.setdefault(each.name, []).append(each)
+    return {name: _joined(each) for name, each in entries.items()}
+
+
+def _joined(entries: Sequence[InstallRequirement]) -> InstallRequirement:
+    stated = [each for each in entries if each.specifier]
+    first = next((each for each in stated if each.pin), next(iter(stated), entries[0]))
+    ranges = dict.fromkeys(each.specifier for each in stated)
+    return first if first.pin else first._replace(specifier=",".join(ranges))
 
 
 def _required_today(before: ResolvedPackage, solution: StepSolution) -> ResolvedPackage:

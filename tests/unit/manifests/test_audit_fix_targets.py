@@ -287,7 +287,7 @@ CONDA = ("conda create -n a python=3.8", "conda activate a")
 
 
 @each_case("steps", [
-    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.5.1", "12.4", "11.1")),
+    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.5.1", "12.4", "")),
     ("conda install pytorch==1.12.1 cudatoolkit=11.3 -c pytorch", ("torch==1.12.1", "11.3", "")),
     ("conda install pytorch==1.12.1 cudatoolkit=10.2 -c pytorch", ("torch==1.12.1", "10.2", "")),
     ("conda install pytorch cpuonly -c pytorch", ("torch==2.5.1", "", "")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 from msgspec.structs import replace
 from packaging.requirements import Requirement
@@ -10,6 +11,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.commands.audit_set import check_sets
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
@@ -31,7 +33,7 @@ from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
-from envdoctor.resolution.step import StepProblem, StepSolution
+from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
 
 OLD = IndexedRelease("xserver", "1.2.3", "2020-09-24")
 FIRST = IndexedRelease("xserver", "2.5.0", "2022-12-08")
@@ -160,15 +162,16 @@ def test_a_folder_stays_with_its_command() -> None:
 
 OPENFOLD = "git+https://github.com/aqlaboratory/openfold.git@4b41059"
 # The main branch can require other releases than those of the set.
-KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable)"
+KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable | grep -v '^{}[= ]')"
 ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
 
 
 @each_case(
     "requirement, command",
     [
-        (f"openfold @ {OPENFOLD}", f"{KEEPING} --no-build-isolation {OPENFOLD}"),  # imports torch
-        ("git+https://github.com/NVIDIA/dllogger.git", f"{KEEPING} git+https://github.com/NVIDIA/dllogger.git"),
+        (f"openfold @ {OPENFOLD}", f"{KEEPING.format('openfold')} --no-build-isolation {OPENFOLD}"),  # imports torch
+        ("git+https://github.com/NVIDIA/dllogger.git",
+         f"{KEEPING.format('dllogger')} git+https://github.com/NVIDIA/dllogger.git"),
         (f"robosuite @ {ARCHIVE}", f"uv pip install 'robosuite @ {ARCHIVE}'"),
     ],
 )
@@ -187,7 +190,31 @@ def test_a_repository_of_a_pipfile_has_an_address_that_uv_installs(source: str) 
     (guide,) = read_input(text, "Pipfile", Files(None, "x86_64"), "x86_64").paths
     ((name, reason),) = [(each.name, each.reason) for each in audit_paths(guide, [guide]).main.dropped]
     address = "git+https://github.com/openai/whisper.git" if "openai" in source else "git+https://a.example/b.git@v2"
-    assert (name, reason) == ("whisper", NOT_FROM_INDEX.format(f"{KEEPING} {address}"))
+    assert (name, reason) == ("whisper", NOT_FROM_INDEX.format(f"{KEEPING.format('whisper')} {address}"))
+
+
+@each_case(
+    "steps, name, command",
+    [
+        (["cd trl", "git reset --hard 69ad852", "pip install -e .", "cd .."], "trl", "cd trl && pip install -e ."),
+        (["cd trl", "pip install ."], "trl", "cd trl && pip install ."),
+        (["pip install -e trl"], "trl", "pip install -e trl"),
+    ],
+)
+def test_a_clone_of_another_project_is_named_with_its_folder(steps: list[str], name: str, command: str) -> None:
+    clone = "git clone https://github.com/huggingface/trl"
+    main = audit_guide(sh("pip install torch==2.1.0", clone, *steps), name="guide.md").main
+    assert [(each.name, each.reason) for each in main.dropped] == [(name, NOT_FROM_INDEX.format(command))]
+
+
+def test_the_project_of_a_guide_is_no_package_of_its_set(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text("import torch\n")
+    text = sh("git clone https://github.com/me/model", "cd model", "pip install torch==2.1.0", "pip install -e .")
+    (tmp_path / "setup.py").write_text("exec(open('x').read())\nsetup(name='model')\n")
+    audit = audit_text(text, str(tmp_path / "README.md"), None, NoSolver()).audit
+    assert audit
+    assert audit.main.dropped == ()
 
 
 FREEZE = "file:///D:/bld/numpy_1660672939211/work"
@@ -218,8 +245,9 @@ GIT = "git+https://github.com/huggingface/"
 )
 def test_a_main_branch_that_excludes_the_pins_gets_no_command(pins: str, source: str, expected: str) -> None:
     main = audit_guide(sh(f"pip install {pins}", f"pip install '{source}'"), name="guide.md").main
-    (reason,) = [each.reason for each in main.dropped if each.name == source.partition(" ")[0]]
-    assert expected in reason
+    name = source.partition(" ")[0]
+    (reason,) = [each.reason for each in main.dropped if each.name == name]
+    assert expected.replace("{}", name) in reason
     assert ("find the commit" in reason) is (expected != KEEPING)
 
 
