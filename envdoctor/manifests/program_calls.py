@@ -12,11 +12,12 @@ from typing import NamedTuple, Protocol
 from envdoctor.manifests.import_statements import CALLING, EXITS, ImportStatement, imported_by, is_guard, is_main
 from envdoctor.manifests.program_launches import Program
 from envdoctor.manifests.subcommands import entry_functions
+from envdoctor.manifests.user_input import with_user_input
 
 MAX_FILES = 150
 _MAX_IMPORTS = 4  # that a name passes through
 # Conditions that hold on a machine with a GPU.
-_HOLDS = frozenset({"torch.cuda.is_available()"})
+_HOLDS = frozenset({"torch.cuda.is_available()", "True"})
 # Methods that libraries call of an object, which is then certainly used.
 _CALLED_BY_LIBRARIES = frozenset({
     "__init__", "__post_init__", "__new__", "__call__", "__getitem__", "__iter__", "forward", "training_step",
@@ -124,7 +125,7 @@ def _with_end(paths: Sequence[str], path: str, module: Sequence[str], level: int
 def _read(path: str, code: str) -> _File | None:
     try:
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            return _File(path, ast.parse(code))
+            return _File(path, with_user_input(ast.parse(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -279,9 +280,9 @@ def _parts(node: ast.stmt, *, is_script: bool) -> Iterator[ast.AST]:
     match node:
         case ast.ClassDef(body=body):
             yield from _certain(body, is_script=False)
-        case ast.If(test=test, body=body):
+        case ast.If(test=test, body=body, orelse=other):
             holds = ast.unparse(test) in _HOLDS or (is_script and is_main(test))
-            yield from _certain(body, is_script=is_script) if holds else (test,)
+            yield from _certain(body, is_script=is_script) if holds else (test, *_in_both(body, other))
         case ast.For(iter=value) | ast.AsyncFor(iter=value) | ast.While(test=value) | ast.Match(subject=value):
             yield value
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
@@ -294,6 +295,23 @@ def _parts(node: ast.stmt, *, is_script: bool) -> Iterator[ast.AST]:
             return
         case _:
             yield node
+
+
+def _in_both(body: _Body, other: _Body) -> Iterator[ast.Call]:
+    """The calls of a class in both branches of a condition: `Chroma.from_documents(...)`, else `Chroma(...)`."""
+    used = {_class_of(each) for each in _calls(other)}
+    yield from (each for each in _calls(body) if _class_of(each) in used)
+
+
+def _calls(body: _Body) -> list[ast.Call]:
+    nodes = (each for node in _certain(body, is_script=False) for each in _evaluated(node))
+    return [each for each in nodes if isinstance(each, ast.Call) and _class_of(each)]
+
+
+def _class_of(call: ast.Call) -> str:
+    """The name of a class that is called, or whose method is; empty for other functions."""
+    first = dotted(call.func).partition(".")[0]
+    return first if first[:1].isupper() and not first.isupper() else ""
 
 
 def _ends(node: ast.stmt) -> bool:
