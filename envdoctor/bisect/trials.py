@@ -76,9 +76,7 @@ class Laboratory:
         digest = self.digest(packages)
         return next((trial for trial in self.used if trial.packages == digest), None)
 
-    def trial(
-        self, packages: PackageSet, label: str, phase: Phase, left: int | None = None
-    ) -> Trial:
+    def trial(self, packages: PackageSet, label: str, phase: Phase, left: int | None = None) -> Trial:
         """Try a set of packages. `left`: the largest number of trials that follow in this part of the search."""
         if known := self.find(packages):
             return known

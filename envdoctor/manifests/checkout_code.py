@@ -16,7 +16,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from envdoctor.core.files import decode_text, read_file
-from envdoctor.manifests.files import Files, TextsOfFiles
+from envdoctor.manifests.files import MAX_SMALL_FILE, Files, TextsOfFiles, small_text
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
 from envdoctor.manifests.notebook_cells import python_code
@@ -30,7 +30,6 @@ MAX_ENTRIES = 30_000  # files and folders of a checkout
 MAX_MODULES = 500  # that the programs load
 MAX_PROGRAMS = 200  # files that are read to find programs
 MAX_TEXTS = 60  # manifests and guides
-MAX_FILE_BYTES = 1 << 20
 _FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
 _CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
 _INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
@@ -358,10 +357,7 @@ class Checkout:
 
     def text(self, path: str) -> str:
         """The text of a file, by its path relative to the root; empty if it cannot be read."""
-        try:
-            return decode_text(read_file(self.root / path, MAX_FILE_BYTES, inside=self.root), "replace")
-        except (OSError, UnicodeError, ValueError):
-            return ""
+        return small_text(self.root / path, self.root)
 
 
     def code(self, path: str) -> str:
@@ -372,7 +368,7 @@ class Checkout:
 @lru_cache(maxsize=4096)
 def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # noqa: ARG001  a changed file is read again
     try:
-        text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
+        text = decode_text(read_file(path, MAX_SMALL_FILE, inside=root), "replace")
         text = python_code(text) if path.suffix == NOTEBOOK else text
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
             tree = ast.parse(text)

@@ -12,6 +12,8 @@ from envdoctor.core.paths import is_folder
 from envdoctor.manifests.markdown import Line
 
 NOT_FOUND = "not found next to the manifest"
+READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
+MAX_SMALL_FILE = 1 << 20  # bytes
 
 
 class MissingFile(NamedTuple):
@@ -42,6 +44,14 @@ class TextsOfFiles:
             text = decode_text(read_file(path, inside=root))
         self.read[path.absolute()] = text
         return text
+
+
+def small_text(path: Path, root: Path | None = None) -> str:
+    """The text of a small file of a project, `root` or the file's folder; empty if it cannot be read."""
+    try:
+        return decode_text(read_file(path, MAX_SMALL_FILE, inside=root or path.parent), "replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def project_folder(path: Path) -> Path:

@@ -14,14 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from envdoctor.core.files import decode_text, read_file
 from envdoctor.knowledge.notebook_services import notebook_services
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
 from envdoctor.manifests.conda_environment import parse_environment_yml, stated_pip
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
-from envdoctor.manifests.files import Files, project_folder
+from envdoctor.manifests.files import READMES, Files, project_folder, small_text
 from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
@@ -35,7 +34,6 @@ USER = "--python"
 _OF_RUNTIME = "the runtime of "
 _MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
 _WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
-_MAX_BYTES = 1 << 20
 _EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\d+)?(?:\.\*)?")
 _VERSION_FILES = {
     ".python-version": re.compile(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
@@ -45,7 +43,6 @@ _VERSION_FILES = {
 _CONDA_FILES = ("environment.yml", "environment.yaml")
 _CONDA_FILE = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")  # environment-cuda12.yaml, conda_env.yml
 _MAX_CONDA_FILES = 8
-_READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
 _OF_PROJECT = re.compile(
     r"\binstall\s(?:.{0,200}\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)"
     r"|\b(?:uv sync|(?:poetry|pdm) install)\b|\bsetup\.py\b"
@@ -132,7 +129,7 @@ def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -
 def _stated(path: Path, folder: Path, own: Guide) -> Iterator[tuple[str, str]]:
     """What states a Python, the most trusted first."""
     for name, pattern in _VERSION_FILES.items():
-        text = _text(folder / name)
+        text = small_text(folder / name)
         if match := pattern.search(text):
             yield match[1], _place(name, text, match.start(1))
     machine = own.stated_machine
@@ -160,7 +157,7 @@ def _requires_python(folder: Path) -> Iterator[tuple[str, str, str]]:
         "pyproject.toml": parse_pyproject, "setup.py": parse_setup_py,
     }  # fmt: skip
     for name, parse in parsers.items():
-        text = _text(folder / name)
+        text = small_text(folder / name)
         project = parse(_numbered(text), Files()) if text else None
         if specifier := getattr(project, "python", ""):
             yield specifier, name, text
@@ -185,7 +182,7 @@ def _of_conda_file(path: Path, folder: Path) -> tuple[str, str] | None:
 
 
 def _python_of_conda_file(path: Path) -> tuple[str, str] | None:
-    for package in parse_environment_yml(_numbered(_text(path))).packages:
+    for package in parse_environment_yml(_numbered(small_text(path))).packages:
         if package.name == "python" and (version := exact_python(package.specifier)):
             return version, f"{path.name}, line {package.line}"
     return None
@@ -195,7 +192,7 @@ def _pip_of(folder: Path, origin: str) -> str:
     """The release of pip in the environment file that states the Python; empty for other places."""
     name = origin.partition(",")[0]
     is_conda_file = name in _CONDA_FILES or _CONDA_FILE.fullmatch(name)
-    return stated_pip(parse_environment_yml(_numbered(_text(folder / name))).packages) if is_conda_file else ""
+    return stated_pip(parse_environment_yml(_numbered(small_text(folder / name))).packages) if is_conda_file else ""
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -218,7 +215,7 @@ def _of_readme(path: Path, folder: Path) -> tuple[str, str] | None:
 
 def _readme(path: Path, folder: Path) -> Guide | None:
     """The README next to a file, which is another one."""
-    texts = ((name, _text(folder / name)) for name in _READMES if name != path.name)
+    texts = ((name, small_text(folder / name)) for name in READMES if name != path.name)
     return next((_parsed(text, name) for name, text in texts if text), None)
 
 
@@ -248,7 +245,7 @@ def _installs(command: str, name: str) -> bool:
 
 def _of_dockerfile(path: Path, folder: Path) -> tuple[str, str] | None:
     """The Python of the image or the environment in which a Dockerfile installs the file."""
-    text = _text(folder / "Dockerfile") if path.name != "Dockerfile" else ""
+    text = small_text(folder / "Dockerfile") if path.name != "Dockerfile" else ""
     block = Block("dockerfile", "", _numbered(text))
     if not text or not is_dockerfile(block):
         return None
@@ -292,14 +289,6 @@ def _numbered(text: str) -> tuple[Line, ...]:
 
 def _place(name: str, text: str, position: int) -> str:
     return f"{name}, line {text.count(chr(10), 0, position) + 1}"
-
-
-def _text(path: Path) -> str:
-    """The text of a small file of the project; empty if there is none."""
-    try:
-        return decode_text(read_file(path, _MAX_BYTES, inside=path.parent), "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 def is_fixed_python(guide: Guide, state: EnvironmentState) -> bool:

@@ -10,18 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.files import decode_text, read_file
 from envdoctor.manifests.actions import Install, UseImage
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import READMES, Files, small_text
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.working_directory import repository_of
 
 _KINDS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg"})
-_GUIDES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md", "Dockerfile")
+_GUIDES = (*READMES, "Dockerfile")
 _PROJECT = re.compile(r"(?:\./?)?(?:\[[^\]]*\])?")
 _FILE_OPTIONS = ("-r", "--requirement", "--requirements")
-_MAX_BYTES = 1 << 20
 
 
 def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> Guide | None:
@@ -85,10 +83,10 @@ def _files(command: str) -> Iterator[str]:
 
 def _paths(guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:
     """The ways through a guide; none if it is absent or cannot be read."""
+    text = small_text(guide)
     try:
-        text = decode_text(read_file(guide, _MAX_BYTES, inside=guide.parent), "replace")
-        return _read(text, guide, platforms)
-    except (OSError, ValueError, BadInput):
+        return _read(text, guide, platforms) if text else ()
+    except (ValueError, BadInput):
         return ()
 
 

@@ -8,20 +8,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from envdoctor.core.files import decode_text, read_file
 from envdoctor.core.records import Finding
-from envdoctor.manifests.files import project_folder
+from envdoctor.manifests.files import READMES, project_folder, small_text
 from envdoctor.manifests.inputs.locks import pipenv_sets
 from envdoctor.manifests.inputs.steps_of_locks import locked_step
 
 # On the release that is installed today: what it is incompatible with, and what it does not have.
 _OF_TODAY = frozenset({"RUN003", "RUN078", "RUN222"})
-_READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
 # Of the project itself, which then has no lock: `pip install -e .[gpu]`. After `uv sync` it changes nothing.
 _PIP = re.compile(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
 _SYNC = re.compile(r"\b(?:uv sync|poetry install|pdm (?:sync|install))\b")
 _ADD = re.compile(r"(?:uv|poetry|pdm) add\s")
-_MAX_BYTES = 1 << 20
 
 
 def with_lock(findings: tuple[Finding, ...], kind: str, path: Path) -> tuple[Finding, ...]:
@@ -44,7 +41,7 @@ def with_locked_releases(findings: tuple[Finding, ...], folder: Path) -> tuple[F
 def with_releases_of_pipenv(findings: tuple[Finding, ...], folder: Path) -> tuple[Finding, ...]:
     """The findings on a Pipfile: notes where the lock that was written from this file has another release."""
     try:
-        data = json.loads(_text(folder / "Pipfile.lock"))
+        data = json.loads(small_text(folder / "Pipfile.lock"))
         sets = pipenv_sets(data, "", "x86_64")
     except (ValueError, TypeError, AttributeError, KeyError):
         return findings
@@ -92,16 +89,9 @@ def _locked(folder: Path) -> dict[str, tuple[str, str]]:
 
 def is_installed_with_pip(folder: Path) -> bool:
     """Whether the README of a project installs it with pip, which reads no lock."""
-    for text in (_text(folder / name) for name in _READMES):
+    for text in (small_text(folder / name) for name in READMES):
         found = _PIP.search(text)
         block = text[: found.start()].rpartition("```")[2] if found else ""
         if found and not _SYNC.search(block):
             return True
     return False
-
-
-def _text(path: Path) -> str:
-    try:
-        return decode_text(read_file(path, _MAX_BYTES, inside=path.parent), "replace")
-    except (OSError, ValueError):
-        return ""
