@@ -32,14 +32,13 @@ from envdoctor.core.options import (
 from envdoctor.core.paths import is_file
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
-from envdoctor.core.remedies import for_environment
 from envdoctor.core.results import CommandResult
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import read_environment
 from envdoctor.install.known_environments import installed_environments
-from envdoctor.install.remedy_plan import is_automatic
+from envdoctor.install.remedy_plan import is_automatic, with_interpreter
 from envdoctor.knowledge.notebook_services import INSTALL_TORCH
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import facts_with_driver, select_machine
@@ -136,7 +135,7 @@ def run(request: CheckRequest) -> CommandResult:
     if request.save:
         _save(machine, request)
     findings = evaluate_with_versions(machine, stack)
-    findings = remedies_for_environment(findings, (stack.python.value or "") if stack else "")
+    findings = with_interpreter(findings, (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
 
@@ -161,14 +160,6 @@ def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     failed = any(finding.status in ("error", "crashed") for finding in data.findings)
     lacks_facts = not data.coverage.enough if data.coverage else bool(data.undecided) or data.evaluated == 0
     return CommandResult(data, exit_code(failed=failed, undecided=lacks_facts))
-
-
-def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
-    """Set the interpreter of installs, which otherwise act on the active environment or ./.venv."""
-    return [
-        msgspec.structs.replace(finding, remedies=for_environment(finding.remedies, interpreter))
-        for finding in findings
-    ]
 
 
 def check_machine() -> CheckResult:

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import msgspec
 
-from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.command_line import require_program
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, closest_match, exit_code
@@ -52,6 +51,7 @@ from envdoctor.install.remedy_plan import (
     combined_steps,
     fixable_findings,
     planned_changes,
+    with_interpreter,
 )
 from envdoctor.machine.select import select_machine
 from envdoctor.remedies import add_pinned_remedies
@@ -111,7 +111,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
         )
     source = Path(selection.path)
     found = add_pinned_remedies(machine, stack, evaluate(machine, stack))
-    found = remedies_for_environment(found, stack.python.value or "")
+    found = with_interpreter(found, stack.python.value or "")
     fixables = fixable_findings(found, request.targets)
     chosen = [each for each in fixables if each.alternatives]
     if chosen and stack.kind.value != "venv":

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from envdoctor.core.import_guards import permits_absence
 from envdoctor.forecast.kept_imports import KeptImports, ParsedModule
 from envdoctor.forecast.uses import catches_missing, imported_tops
+from envdoctor.package_index.python_library import module_name
 from envdoctor.package_index.python_modules import absolute_module, parse_source
 from envdoctor.package_index.version_assertions import AcceptedReleases, accepted_releases
 from envdoctor.package_index.wheel_sources import WheelSources
@@ -32,7 +33,7 @@ class ModuleImports:
         self.sources = sources
         self.kept = kept
         self.is_changed = False
-        self.paths = {_module_name(path): path for path in reversed(sources.paths)}
+        self.paths = {module_name(path): path for path in reversed(sources.paths)}
         self.tops = frozenset(module.partition(".")[0] for module in self.paths)
         self._parsed: dict[str, tuple[CodeImport, ...]] = {}
         self._matching: dict[str, frozenset[str]] = {}
@@ -166,10 +167,6 @@ def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Code
             yield from _imports(node.finalbody, path, package)
         elif isinstance(node, ast.With) and not permits_absence(node):
             yield from _imports(node.body, path, package)
-
-
-def _module_name(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _parents(module: str) -> list[str]:

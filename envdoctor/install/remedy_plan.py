@@ -97,7 +97,7 @@ def application(remedy: Remedy) -> Application | None:
 
 
 def with_interpreter(findings: Iterable[Finding], python: str) -> list[Finding]:
-    """The findings with the interpreter of the environment in their remedies."""
+    """The findings with the interpreter of installs, which otherwise act on the active environment or ./.venv."""
     return [
         msgspec.structs.replace(finding, remedies=for_environment(finding.remedies, python)) for finding in findings
     ]

@@ -90,6 +90,12 @@ def parse_requirement(line: str) -> Requirement | None:
     return Requirement(normalize_name(found[1]), specifier, _python_of_marker(found[3] or ""))
 
 
+def leading_name(line: str) -> str:
+    """The normalized name at the start of a requirement: `Flash_Attn[x] >=2` is "flash-attn"; empty without one."""
+    found = re.match(r"[A-Za-z0-9._-]+", line)
+    return normalize_name(found[0]) if found else ""
+
+
 _PYTHON_MARKER = re.compile(r"""python_version\s?([<>=!~]{1,2})\s?["']([\d.]{1,12})["']""")
 
 

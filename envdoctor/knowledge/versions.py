@@ -108,6 +108,11 @@ MAX_DIGITS = 18  # of a part of a version; int() refuses more than 4300
 
 
 @cache
+def numbers_in(text: str) -> tuple[int, ...]:
+    """The numbers in a name as a sort key: `cpython-3.12.1-linux` gives (3, 12, 1)."""
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
 def dotted_numbers(text: str) -> tuple[int, ...]:
     """`570.124.06` as (570, 124, 6); parts that are not numbers are left out."""
     return tuple(int(part) for part in text.split(".") if part.isdecimal() and len(part) <= MAX_DIGITS)

@@ -11,11 +11,11 @@ from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.pythons import PythonRange
 from envdoctor.knowledge.releases import Release, parse_requirement
 from envdoctor.knowledge.torch_builds import TorchRelease
-from envdoctor.knowledge.versions import is_prerelease, minor_of, satisfies, version_key
+from envdoctor.knowledge.versions import is_prerelease, minor_of, numbers_in, satisfies, version_key
 from envdoctor.knowledge_check.records import Drift, NewRelease
 from envdoctor.package_index.simple_index import File, Project
 from envdoctor.package_index.wheel_metadata import Metadata
-from envdoctor.package_index.wheel_names import glibc_of, pythons_of, summarize_wheels, version_numbers
+from envdoctor.package_index.wheel_names import glibc_of, pythons_of, summarize_wheels
 
 PYTHONS = ("3.10", "3.11", "3.12")  # of the requires tables
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
@@ -130,7 +130,7 @@ def compare_published(package: str, row: PublishedRelease, files: Sequence[File]
     glibc = tuple(sorted(row.glibc.items(), reverse=True))
     for field, table_value, index_value in (
         ("wheels", row.kind, observed.kind),
-        ("Pythons", " ".join(sorted(row.pythons, key=version_numbers)), " ".join(observed.pythons)),
+        ("Pythons", " ".join(sorted(row.pythons, key=numbers_in)), " ".join(observed.pythons)),
         ("glibc", _format_glibc(glibc), _format_glibc(observed.glibc)),
         ("yanked", YES_NO[row.yanked], YES_NO[all(file.yanked for file in files)]),
     ):
@@ -171,7 +171,7 @@ def compare_pythons(row: PythonRange, project: Project) -> Iterator[Drift]:
         if by_wheels:
             pythons = summarize_wheels(file.wheel for file in files).pythons
             observed = (
-                f">={pythons[0]},<3.{version_numbers(pythons[-1])[1] + 1}" if pythons else "no wheels for Linux"
+                f">={pythons[0]},<3.{numbers_in(pythons[-1])[1] + 1}" if pythons else "no wheels for Linux"
             )
         else:
             wheel = select_wheel(files)

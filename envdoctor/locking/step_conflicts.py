@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.locking.uv import parse_messages
 
 BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
@@ -81,13 +81,7 @@ def _name(text: str) -> str:
 def without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
     """The installed releases without those of the conflict; none if the conflict names none of them."""
     named = {normalize_name(word) for word in _WORD.findall(output)}
-    excluded = {pin for pin in kept if name_of(pin) in named}
-    if any(name_of(pin) == "torch" for pin in excluded):
+    excluded = {pin for pin in kept if leading_name(pin) in named}
+    if any(leading_name(pin) == "torch" for pin in excluded):
         excluded |= {pin for pin in kept if BOUND_TO_TORCH.match(pin)}
     return kept - excluded if excluded else frozenset()
-
-
-def name_of(text: str) -> str:
-    """The normalized name of a requirement."""
-    match = re.match(r"[A-Za-z0-9._-]+", text)
-    return normalize_name(match[0]) if match else ""

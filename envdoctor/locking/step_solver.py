@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, releases_to_build
@@ -26,7 +26,6 @@ from envdoctor.locking.step_conflicts import (
     absent_requirement,
     conflicting_requirements,
     describe_conflict,
-    name_of,
     requiring_requirements,
     without_excluded,
 )
@@ -169,7 +168,7 @@ class UvStepSolver:
 
     def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
         """The newest releases of the open requirements whose solution is older."""
-        parts = {name_of(text): _REQUIREMENT.match(text) for text in question.requirements}
+        parts = {leading_name(text): _REQUIREMENT.match(text) for text in question.requirements}
         extras = {name: match[1] or "" for name, match in parts.items() if match}
         stated = {name: match[2] or "" for name, match in parts.items() if match}
         names = {
@@ -190,9 +189,9 @@ class UvStepSolver:
         (pip 26.3, tried on 2026-11-27).
         """
         for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
-            name, version = name_of(pin), pin.rpartition("=")[2]
+            name, version = leading_name(pin), pin.rpartition("=")[2]
             current = solution.versions[name]
-            is_installed = any(name_of(each) == name for each in question.preferences)
+            is_installed = any(leading_name(each) == name for each in question.preferences)
             if is_installed or series(current) == series(version):
                 continue
             attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
@@ -236,7 +235,7 @@ class UvStepSolver:
 
         uv reads the requirements of each source archive: mamba-ssm 2.3.1 accepts the torch that 2.3.2 would replace.
         """
-        installed = {name_of(pin): pin.partition("==")[2] for pin in question.preferences}
+        installed = {leading_name(pin): pin.partition("==")[2] for pin in question.preferences}
         stated = dict(name_and_specifier(text) for text in question.requirements)
         excluding = builds_that_exclude(installed, solution, partial(self._requires, question=question))
         for _ in range(_MAX_OLDER_BUILDS):
@@ -261,14 +260,14 @@ class UvStepSolver:
         """
         kept = frozenset(
             pin for pin in question.preferences
-            if pin not in _pins(solution) and name_of(pin) in solution.versions
+            if pin not in _pins(solution) and leading_name(pin) in solution.versions
         )  # fmt: skip
-        named = {name_of(text) for text in question.requirements}
-        known = {name_of(pin) for pin in question.preferences}
+        named = {leading_name(text) for text in question.requirements}
+        known = {leading_name(pin) for pin in question.preferences}
         held = sorted(set(question.preferences) & set(_pins(solution)))
         chosen = [
             pin for pin in _pins(solution)
-            if name_of(pin) not in known and (name_of(pin) in named or not BOUND_TO_TORCH.match(pin))
+            if leading_name(pin) not in known and (leading_name(pin) in named or not BOUND_TO_TORCH.match(pin))
         ]  # fmt: skip
         for _ in range(_MAX_RELEASED):
             if not kept:
@@ -298,8 +297,8 @@ class UvStepSolver:
 
         Without the network, uv takes older releases in place of those whose metadata it has not read.
         """
-        named = {name_of(text) for text in question.requirements}
-        if named <= {name_of(pin) for pin in self.current}:
+        named = {leading_name(text) for text in question.requirements}
+        if named <= {leading_name(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
             if attempt.lines and {_pin(line) for line in attempt.lines} <= self.current:
                 return attempt

@@ -11,6 +11,7 @@ from pathlib import Path
 from envdoctor.core.files import open_file
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import Fact, Interpreter, absent, known
+from envdoctor.knowledge.versions import numbers_in
 
 MINIMUM_VERSION = (3, 9)  # current wheels do not support older versions
 NAME = re.compile(r"python3(\.\d+)?")
@@ -32,16 +33,11 @@ def read_interpreters(
         except OSError:
             continue
         name = RESOLVED_NAME.fullmatch(resolved.name)
-        if not name or resolved in found or version_key(name[1]) < oldest:
+        if not name or resolved in found or numbers_in(name[1]) < oldest:
             continue
         if os.access(resolved, os.X_OK) and not _is_script(resolved):
             found[resolved] = Interpreter(path=str(resolved), version=name[1], headers=has_headers(resolved, name[1]))
     return known(tuple(found.values()), "PATH, pyenv, uv") if found else absent("PATH, pyenv, uv")
-
-
-def version_key(text: str) -> tuple[int, ...]:
-    """The numbers in a name as a sort key: `cpython-3.12.1-linux` gives (3, 12, 1)."""
-    return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
 def has_headers(interpreter: Path, version: str) -> bool:
@@ -57,7 +53,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     uv = Path(environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
     for versions in (pyenv / "versions", uv):
-        for folder in sorted(_entries(versions), key=version_key, reverse=True):
+        for folder in sorted(_entries(versions), key=numbers_in, reverse=True):
             yield from _interpreters_in(versions / folder / "bin")
 
 

@@ -32,7 +32,7 @@ MAX_PROGRAMS = 200  # files that are read to find programs
 MAX_TEXTS = 60  # manifests and guides
 _FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
 _CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
-_INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
+INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
 _TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
 _OTHER = re.compile(
     r"(?:^|/)(?:tests?|testing|docs?|benchmarks?|examples?|notebooks?|vendor|third_party|thirdparty|contrib|legacy)/"
@@ -221,7 +221,7 @@ class Checkout:
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
             modules = (program.module,) if program.function else (f"{program.module}.__main__", program.module)
-            found = (self.module_file((*folders, *_INSTALLED_FROM), each) for each in modules if is_own)
+            found = (self.module_file((*folders, *INSTALLED_FROM), each) for each in modules if is_own)
             return next(filter(None, found), "")
         paths = [posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders]
         return next((path for path in (*paths, *self._below_own_name(program.script)) if path in self.paths), "")
@@ -253,7 +253,7 @@ class Checkout:
         if not start or (start in seen and not is_entered):
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]
-        folders = dict.fromkeys((*first, *map(self.relative, launch.folders), *_INSTALLED_FROM))
+        folders = dict.fromkeys((*first, *map(self.relative, launch.folders), *INSTALLED_FROM))
         if start not in seen:
             yield from self._loaded_by(launch, _Loaded(start, (start,), changes_path=False), folders, seen)
         for path, each in self._called_imports(start, launch.program, tuple(folders)):
@@ -358,7 +358,6 @@ class Checkout:
     def text(self, path: str) -> str:
         """The text of a file, by its path relative to the root; empty if it cannot be read."""
         return small_text(self.root / path, self.root)
-
 
     def code(self, path: str) -> str:
         """The Python code of a file, also of a notebook."""

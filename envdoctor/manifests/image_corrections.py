@@ -26,11 +26,6 @@ _ARCHIVES = {
 }
 
 
-def use_tag(lines: EditedLines, finding: Finding) -> bool:
-    """Write the tag of the image that the fix names."""
-    return lines.replace_text(finding.line, finding.evidence[0].value, named(r"^Use \S+:([\w.-]+)\.$", finding.fix))
-
-
 def accept_terms(lines: EditedLines, finding: Finding) -> bool:
     """Accept the terms of the channels: the variable is that of conda-anaconda-tos."""
     return lines.insert_instruction(finding.line, "ENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from envdoctor.core.import_guards import permits_absence
@@ -100,9 +100,14 @@ def _can_end(node: ast.AST) -> bool:
 
 def is_guard(handler: ast.ExceptHandler) -> bool:
     """Whether a handler replaces what cannot be imported."""
+    return catches(handler, _GUARDING)
+
+
+def catches(handler: ast.ExceptHandler, names: Container[str]) -> bool:
+    """Whether a handler is for one of these exceptions, or for all."""
     if handler.type is None:
         return True
-    return any(isinstance(each, ast.Name) and each.id in _GUARDING for each in ast.walk(handler.type))
+    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(handler.type))
 
 
 def is_main(test: ast.expr) -> bool:

@@ -45,9 +45,7 @@ def imports_of_guide(context: GuideContext) -> Iterator[CodeImport]:
 
 def imports_of_programs(context: GuideContext) -> Iterator[CodeImport]:
     """The imports that programs of the checkout reach; `file` is the place of the import."""
-    checkout = context.guide.checkout
-    for each in checkout.reached(launches_of(context)) if checkout else ():
-        yield CodeImport(each.launch.line, each.statement.module, each.statement.name, each.place)
+    return _reached(context, launches_of(context))
 
 
 def launches_of(context: GuideContext) -> tuple[Launch, ...]:
@@ -63,8 +61,12 @@ def launches_of(context: GuideContext) -> tuple[Launch, ...]:
 
 def imports_of_named_programs(context: GuideContext) -> Iterator[CodeImport]:
     """The imports that programs reach which the text names, and no command starts."""
+    return _reached(context, named_programs(context))
+
+
+def _reached(context: GuideContext, launches: tuple[Launch, ...]) -> Iterator[CodeImport]:
     checkout = context.guide.checkout
-    for each in checkout.reached(named_programs(context)) if checkout else ():
+    for each in checkout.reached(launches) if checkout else ():
         yield CodeImport(each.launch.line, each.statement.module, each.statement.name, each.place)
 
 

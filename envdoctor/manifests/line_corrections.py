@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Finding
 from envdoctor.manifests import image_corrections, install_corrections
+from envdoctor.manifests.checks.names import REMOVED_OPTIONS
 from envdoctor.manifests.edited_lines import EditedLines, named
 from envdoctor.manifests.missing_backslashes import without_comment
 
@@ -51,16 +53,16 @@ def _use_hf(lines: EditedLines, finding: Finding) -> bool:
     for number in lines.statement(finding.line):
         lines.replace(number, r"\bhuggingface-cli (login|whoami)\b", r"hf auth \1")
         found |= lines.replace(number, r"\bhuggingface-cli\b", "hf") or lines.of(number) != lines.original(number)
-        lines.replace(number, r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?", "")
+        lines.replace(number, REMOVED_OPTIONS.pattern, "")
     return found
 
 
-def _use_label(lines: EditedLines, finding: Finding) -> bool:
-    return lines.replace_text(finding.line, finding.evidence[0].value, named(r"^Use runs-on: (\S+)\.$", finding.fix))
+def _use_named(lines: EditedLines, finding: Finding, pattern: str) -> bool:
+    """Write what the fix names in place of the evidence."""
+    return lines.replace_text(finding.line, finding.evidence[0].value, named(pattern, finding.fix))
 
 
-def _use_action(lines: EditedLines, finding: Finding) -> bool:
-    return lines.replace_text(finding.line, finding.evidence[0].value, named(r"^Use (\S+@\S+)\.$", finding.fix))
+_use_tag = partial(_use_named, pattern=r"^Use \S+:([\w.-]+)\.$")  # of an image
 
 
 def _end_comment(lines: EditedLines, finding: Finding) -> bool:
@@ -278,9 +280,9 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN081": _end_comment,
     "RUN082": _wait_for_command,
     "RUN083": _use_directory,
-    "RUN100": _use_label,
-    "RUN101": _use_action,
-    "RUN102": image_corrections.use_tag,
+    "RUN100": partial(_use_named, pattern=r"^Use runs-on: (\S+)\.$"),
+    "RUN101": partial(_use_named, pattern=r"^Use (\S+@\S+)\.$"),
+    "RUN102": _use_tag,
     "RUN103": image_corrections.use_archive,
     "RUN104": _move_docker_option,
     "RUN105": _use_docker,
@@ -288,7 +290,7 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN107": image_corrections.permit_pip,
     "RUN108": image_corrections.use_new_key,
     "RUN109": install_corrections.install_system_packages,
-    "RUN111": image_corrections.use_tag,
+    "RUN111": _use_tag,
     "RUN112": install_corrections.install_system_packages,
     "RUN130": _add_interpreter,
     "RUN150": image_corrections.use_instruction,

@@ -14,6 +14,7 @@ from envdoctor.core.import_guards import permits_absence
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
+from envdoctor.manifests.import_statements import catches
 from envdoctor.manifests.imports_of_guide import MAGIC, launches_of, named_programs
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.patched_classes import PATCHING
@@ -333,7 +334,7 @@ def unguarded(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[t
             blocks.pop()
             continue
         inner: Iterable[ast.AST] = ast.iter_child_nodes(node)
-        if isinstance(node, ast.Try) and any(map(_catches, node.handlers)):
+        if isinstance(node, ast.Try) and any(catches(each, _CATCHING) for each in node.handlers):
             inner = (*node.orelse, *node.finalbody)
         elif isinstance(node, ast.If | ast.IfExp):
             if _BY_RELEASE.search(text_of(node.test)) or _has_alternatives(node):
@@ -374,9 +375,3 @@ def text_of(node: ast.AST) -> str:
         return ast.unparse(node)
     except RecursionError:
         return ""
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    return any(isinstance(each, ast.Name) and each.id in _CATCHING for each in ast.walk(handler.type))

@@ -11,6 +11,7 @@ from envdoctor.commands.rollback import RollbackResult
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.install import InstallResult
 from envdoctor.install.removal import RemovalResult
+from envdoctor.output.machine import gib
 from envdoctor.output.text import Part, Text, command, indent, table
 from envdoctor.output.verification_status import status_lines
 
@@ -97,7 +98,7 @@ def render_removal(data: RemovalResult) -> list[Part]:
     parts += [Text(f"kept: {line}", style="warning") for line in data.kept]
     if data.paths:
         note = "files that are hard-linked to uv's cache are only freed by `uv cache prune`"
-        parts.append(Text(f"{_size(data.size)}; {note}", style="dim"))
+        parts.append(Text(f"{gib(data.size)}; {note}", style="dim"))
     return parts
 
 
@@ -134,8 +135,8 @@ def _download(data: InstallDryRun) -> str:
     if data.download == 0:
         return ", all in uv's cache"
     if data.download is not None:
-        return f", {_size(data.download)} to download"
-    return f", up to {_size(data.lock.download)} to download" if data.lock.download else ""
+        return f", {gib(data.download)} to download"
+    return f", up to {gib(data.lock.download)} to download" if data.lock.download else ""
 
 
 def _replacement(data: InstallDryRun) -> list[str]:
@@ -150,7 +151,3 @@ def _replacement(data: InstallDryRun) -> list[str]:
         *shown,
         *([f"#   and {more} more"] if more else []),
     ]
-
-
-def _size(size: int) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"

@@ -47,7 +47,7 @@ class Library:
 
     def __init__(self, sources: WheelSources) -> None:
         self.sources = sources
-        self._paths = {_module_name(path): path for path in reversed(sources.paths)}
+        self._paths = {module_name(path): path for path in reversed(sources.paths)}
         self._compiled = {_EXTENSION.sub("", path).replace("/", ".") for path in sources.compiled}
         modules = [*self._paths, *self._compiled]
         self._namespaces = {module[:end] for module in modules for end in _dots(module)}
@@ -262,7 +262,7 @@ class Library:
 
     def has_word(self, path: str, word: str) -> bool:
         """Whether a file has a word; also a dotted one."""
-        module = _module_name(path)
+        module = module_name(path)
         return module in self._paths and set(word.split(".")) <= self._words_of(module)
 
     def defines(self, name: str) -> bool:
@@ -277,7 +277,8 @@ class Library:
         return self._defined[name]
 
 
-def _module_name(path: str) -> str:
+def module_name(path: str) -> str:
+    """The module of a file: `trl.trainer` for `trl/trainer/__init__.py`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import numbers_in
 
 PLATFORMS = ("x86_64", "aarch64")
 LEGACY_MANYLINUX = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 513, 571, 599
@@ -46,7 +47,7 @@ def glibc_of(platform_tag: str) -> dict[str, str]:
         match = _PLATFORM.fullmatch(tag)
         if match and match[5] in PLATFORMS:
             glibc = f"{match[1]}.{match[2]}" if match[1] else LEGACY_MANYLINUX.get(match[3] or "", "")
-            oldest[match[5]] = min(oldest.get(match[5], glibc), glibc, key=version_numbers)
+            oldest[match[5]] = min(oldest.get(match[5], glibc), glibc, key=numbers_in)
     return oldest
 
 
@@ -76,15 +77,10 @@ def summarize_wheels(files: Iterable[Wheel | None]) -> WheelSummary:
         if wheel.platform == "any" or glibc_of(wheel.platform):
             pythons.update(pythons_of(wheel))
         for platform, version in glibc_of(wheel.platform).items() if pythons_of(wheel) else ():
-            glibc[platform] = min(glibc.get(platform, version), version, key=version_numbers)
+            glibc[platform] = min(glibc.get(platform, version), version, key=numbers_in)
     if glibc and pythons:
-        order = ("3",) if "3" in pythons else tuple(sorted(pythons, key=version_numbers))
+        order = ("3",) if "3" in pythons else tuple(sorted(pythons, key=numbers_in))
         return WheelSummary("wheels", order, tuple(sorted(glibc.items(), reverse=True)))
     if any(wheel.platform == "any" for wheel in wheels):
         return WheelSummary("any")
     return WheelSummary("source" if None in files else "other")
-
-
-def version_numbers(text: str) -> tuple[int, ...]:
-    """Return (2, 28) for `2.28`, for comparisons."""
-    return tuple(int(part) for part in re.findall(r"\d+", text))

@@ -16,7 +16,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Machine, Stack
 from envdoctor.knowledge.cuda import cuda_releases
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.profiles.checks import NAME, check_wheel
 from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel
@@ -223,7 +223,7 @@ def _index_problem(distribution: Distribution) -> str:
 
 def _top_level_names(pinned: Mapping[str, Distribution], everything: Mapping[str, Distribution]) -> list[str]:
     """Packages that no other requires, with torch and its family, and one of each cycle of requirements."""
-    requires = {name: {_requirement_name(line) for line in d.requires} - {name} for name, d in everything.items()}
+    requires = {name: {leading_name(line) for line in d.requires} - {name} for name, d in everything.items()}
     required_names = {other for name in pinned for other in requires[name]}
     names = [name for name in pinned if name not in required_names or name in ALWAYS_REQUIRED]
     reached = _dependencies(names, requires)
@@ -243,12 +243,6 @@ def _dependencies(names: Iterable[str], requires: Mapping[str, set[str]]) -> set
             found.add(name)
             pending += requires.get(name, ())
     return found
-
-
-def _requirement_name(line: str) -> str:
-    """The name in a Requires-Dist line: `Flash_Attn[x] >=2` is "flash-attn"."""
-    found = re.match(r"[A-Za-z0-9._-]+", line)
-    return normalize_name(found[0]) if found else ""
 
 
 def _as_wheel(distribution: Distribution, found: WheelHash) -> Wheel | None:

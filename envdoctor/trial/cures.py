@@ -17,7 +17,8 @@ from envdoctor.manifests.trial_records import Cure
 from envdoctor.trial.causes import explained
 from envdoctor.trial.contents import Contents, Installed
 from envdoctor.trial.environment import TrialEnvironment
-from envdoctor.trial.imports import ImportResult, Target
+from envdoctor.trial.imports import ImportResult
+from envdoctor.trial.plan import PlannedImport
 
 MAX_CANDIDATES = 8  # for one failure
 MAX_ROUNDS = 3  # a remedy may lead to the next failure
@@ -39,7 +40,7 @@ _CHANGED = re.compile(r"^ [+-] ([A-Za-z0-9][\w.-]*)==", re.MULTILINE)
 _LARGE = frozenset({"torch", "tensorflow", "jax"})  # a remedy for another package does not replace gigabytes
 
 Days = Callable[[str, str], str]  # the day of the upload of a release; empty if it is unknown
-Importer = Callable[[Sequence[Target]], list[ImportResult]]
+Importer = Callable[[Sequence[PlannedImport]], list[ImportResult]]
 
 
 class Stage(NamedTuple):

@@ -15,6 +15,7 @@ from envdoctor.core.directories import PACKAGE
 from envdoctor.core.record import Record
 from envdoctor.trial.confinement import confined, own_folders
 from envdoctor.trial.contents import Contents
+from envdoctor.trial.plan import PlannedImport
 from envdoctor.verify.loading.messages import describe_crash
 from envdoctor.verify.probe_process import probe_variables
 
@@ -31,23 +32,10 @@ _NUMPY_1 = re.compile(
 _FILE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-class Target(NamedTuple):
-    """A module to import, names of it that are used, and the line that needs it."""
-
-    module: str
-    names: tuple[str, ...] = ()
-    line: int = 0
-
-    @property
-    def text(self) -> str:
-        """The import in a message: `trl.GRPOConfig`."""
-        return ".".join(filter(None, (self.module, next(iter(self.names), ""))))
-
-
 class ImportResult(NamedTuple):
     """How one import ended."""
 
-    target: Target
+    target: PlannedImport
     state: Literal["imported", "exception", "crash", "hang", "degraded"]
     reason: str = ""
     missing: str = ""  # the module that was not found
@@ -78,7 +66,7 @@ _LINES = msgspec.json.Decoder(_Report)
 
 
 def import_modules(
-    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str]
+    python: Path, targets: Sequence[PlannedImport], contents: Contents, variables: dict[str, str]
 ) -> list[ImportResult]:
     """Import modules. One that fails after others is imported once more, in a process of its own."""
     results: list[ImportResult] = []
@@ -94,7 +82,7 @@ def import_modules(
 
 
 def _import_batch(
-    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str]
+    python: Path, targets: Sequence[PlannedImport], contents: Contents, variables: dict[str, str]
 ) -> list[ImportResult]:
     """The results up to the end of the process: that of a crash is the last one."""
     with tempfile.TemporaryDirectory(prefix="envdoctor-", ignore_cleanup_errors=True) as name:
@@ -128,7 +116,7 @@ def _import_batch(
     return found
 
 
-def _result(target: Target, report: _Report, output: str, contents: Contents) -> ImportResult:
+def _result(target: PlannedImport, report: _Report, output: str, contents: Contents) -> ImportResult:
     if report.state == "imported":
         if printed := _NUMPY_1.search(output):
             path, line = _innermost(_FILE.findall(output[: printed.end() + 4000]), contents)
@@ -144,7 +132,9 @@ def _result(target: Target, report: _Report, output: str, contents: Contents) ->
     )
 
 
-def _ended(target: Target, finished: processes.CompletedProcess, printed: bytes, contents: Contents) -> ImportResult:
+def _ended(
+    target: PlannedImport, finished: processes.CompletedProcess, printed: bytes, contents: Contents
+) -> ImportResult:
     """The result of the import during which the process ended."""
     output = printed.decode("utf-8", "replace")
     path, line = _innermost(reversed(_FILE.findall(output)), contents)

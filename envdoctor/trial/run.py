@@ -20,8 +20,8 @@ from envdoctor.trial.confinement import is_confinable
 from envdoctor.trial.contents import Contents
 from envdoctor.trial.cures import Curer, Days, Stage
 from envdoctor.trial.environment import TrialEnvironment
-from envdoctor.trial.imports import ImportResult, Target, import_modules
-from envdoctor.trial.plan import TrialPlan
+from envdoctor.trial.imports import ImportResult, import_modules
+from envdoctor.trial.plan import PlannedImport, TrialPlan
 from envdoctor.trial.sizes import require_space
 from envdoctor.trial.steps import StepRunner, machine_need, names_of
 
@@ -141,27 +141,25 @@ class _Trial:
                 self.untried += [Untried(what=each.command[:100], reason=reason, line=each.line) for each in later]
                 return
 
-    def _targets(self, contents: Contents) -> Iterator[Target]:
+    def _targets(self, contents: Contents) -> Iterator[PlannedImport]:
         """The modules of the packages that the file names, then what its programs import."""
         seen: set[tuple[str, tuple[str, ...]]] = set()
         lines = dict(pair for step in reversed(self.plan.steps) for pair in names_of(step.lines))
         is_lock = any(step.line == 0 for step in self.plan.steps)
         named = {each.name for each in contents.roots()} & lines.keys() if is_lock else lines.keys()
         found = [
-            Target(module, (), lines[name])
+            PlannedImport(module, (), lines[name])
             for name in lines
             if name in named and name in contents.distributions
             for module in contents.distributions[name].modules
         ]
-        found += [
-            Target(each.module, each.names, each.line) for each in self.plan.imports if contents.provider(each.module)
-        ]
+        found += [each for each in self.plan.imports if contents.provider(each.module)]
         for target in found:
             if (target.module, target.names) not in seen:
                 seen.add((target.module, target.names))
                 yield target
 
-    def _import(self, targets: Sequence[Target]) -> list[ImportResult]:
+    def _import(self, targets: Sequence[PlannedImport]) -> list[ImportResult]:
         contents = self.environment.contents()
         return import_modules(self.environment.python, targets, contents, dict(self.plan.variables))
 

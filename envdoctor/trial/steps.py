@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from envdoctor.core.remedies import Install, remedy_of
 from envdoctor.explain.rank import Cause
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.trial_needs import build_packages, find_need
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, summarize_error
@@ -234,8 +234,7 @@ def machine_need(output: str, plan: TrialPlan) -> Need | None:
 
 
 def _name(text: str) -> str:
-    match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text)
-    return normalize_name(match[0]) if match and not re.match(r"[\w+]+://", text) else ""
+    return "" if re.match(r"[^A-Za-z0-9]|[\w+]+://", text) else leading_name(text)
 
 
 def names_of(lines: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:

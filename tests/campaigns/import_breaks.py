@@ -32,7 +32,7 @@ from envdoctor.knowledge.installed import BUNDLED
 from envdoctor.knowledge.names import compared_releases, find_name
 from envdoctor.knowledge.releases import parse_requirement, releases_of
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.package_index.python_library import UNKNOWN, Found, Library
+from envdoctor.package_index.python_library import UNKNOWN, Found, Library, module_name
 from envdoctor.package_index.python_modules import Module, absolute_module
 
 WORKERS = 2
@@ -54,11 +54,6 @@ IMPORT = re.compile(
 )
 GENERATED = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf adds when they are imported
 LAZY = re.compile(r"_LazyModule|lazy_loader|_import_structure")
-
-
-def module_name(path: str) -> str:
-    """The module of a file."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def own_parents(module: str) -> list[str]:

@@ -28,6 +28,7 @@ from campaigns.release_store import Store, StoredSources, listed_packages, read_
 
 from envdoctor.knowledge.installed import BUNDLED
 from envdoctor.package_index.module_getattr import ModuleGetattr
+from envdoctor.package_index.python_library import module_name
 from envdoctor.package_index.python_modules import parse_module, parse_source
 
 NONE: frozenset[str] = frozenset()
@@ -161,11 +162,6 @@ class ReleaseModules:
             exported = self.exported(star)
             names |= (more.own | (more.imported & self.defined)) & exported if more and exported is not None else NONE
         return frozenset(name for name in names if not name.startswith("_") and name not in IGNORED)
-
-
-def module_name(path: str) -> str:
-    """The module of a file."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def is_part_of(path: str, top: str) -> bool:

@@ -17,7 +17,6 @@ import msgspec
 from support.release_index import PYTHONS, Release, ReleaseIndex, has_wheel, make_release, releases
 from support.remedies import apply_variables
 
-from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.records import Distribution, Extension, Fact, Finding, Machine, Stack, absent, known
 from envdoctor.core.remedies import (
     Install,
@@ -29,6 +28,7 @@ from envdoctor.core.remedies import (
     pip_arguments,
 )
 from envdoctor.environment.inspect import read_stack
+from envdoctor.install.remedy_plan import with_interpreter
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
@@ -258,7 +258,7 @@ class Trial:
     def findings(self, machine: Machine) -> list[Finding]:
         """What `check` reports for the environment."""
         stack = self.stack()
-        return remedies_for_environment(pin_remedies(machine, stack, evaluate(machine, stack)), str(self.interpreter))
+        return with_interpreter(pin_remedies(machine, stack, evaluate(machine, stack)), str(self.interpreter))
 
     def results(self) -> Iterator[Result]:
         """Apply each remedy that changes packages to a fresh copy of the environment."""

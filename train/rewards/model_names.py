@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from checks.model_names import is_local_path
 from settings import BadInput, expand_user
 
 PREFIX = "model:"
@@ -26,7 +27,7 @@ def check_reward_model(model: str) -> str:
     path = expand_user(model)
     if path.is_dir() and (path / "config.json").is_file():
         return PREFIX + str(path.resolve())
-    if not model or path.exists() or model.startswith(("/", "./", "../", "~")):
+    if not model or is_local_path(model):
         raise BadInput(
             f"settings: rewards: {PREFIX}{model}: it is no directory with config.json",
             expected=EXPECTED,

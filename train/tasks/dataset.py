@@ -20,6 +20,7 @@ from rewards.functions import Rewards, check_rewards
 from rewards.q_values import q_value_reward, regret
 from rewards.rollouts import check_rollouts
 from settings import BadInput
+from tasks.metrics import mean
 
 Row = dict[str, Any]
 # Files from this size on are checked by their first rows: 30 MB of short rows take 1 GB of memory.
@@ -114,15 +115,15 @@ class DatasetTask:
 
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
         """Return means over a batch; a reward part counts only the samples to which it applies."""
-        parts = {name: _mean([score[name] for score in scores]) for name in ("reward", *self.rewards.fields)}
-        metrics = {name: _mean([score[COLUMN_OF[name]] for score in scores]) for name in METRICS[self.kind]}
+        parts = {name: mean([score[name] for score in scores]) for name in ("reward", *self.rewards.fields)}
+        metrics = {name: mean([score[COLUMN_OF[name]] for score in scores]) for name in METRICS[self.kind]}
         return parts | metrics
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Return the results of untrained policies on the held-out rows; empty unless rows have action values."""
         if self.kind != "q":
             return {}
-        means = [_mean([regret(row["q"], action) for row in self.train]) for action in range(ACTIONS)]
+        means = [mean([regret(row["q"], action) for row in self.train]) for action in range(ACTIONS)]
         constant = means.index(min(means))
         rows = self.held_out
         results = {
@@ -140,8 +141,8 @@ class DatasetTask:
         """Summarise by q alone: user functions are not called on these actions."""
         scores = [self._measure(row, f"[{action}]") for row, action in actions]
         rewards = [q_value_reward(row["q"], action, self.settings) for row, action in actions]
-        metrics = {name: _mean([score[COLUMN_OF[name]] for score in scores]) for name in METRICS["q"]}
-        return metrics | {"reward_q_value": _mean(rewards)}
+        metrics = {name: mean([score[COLUMN_OF[name]] for score in scores]) for name in METRICS["q"]}
+        return metrics | {"reward_q_value": mean(rewards)}
 
     def describe(self) -> dict[str, Any]:
         """Return counts and files for the run's record."""
@@ -238,8 +239,3 @@ def _drop_shared(train: list[Row], held_out: list[Row]) -> tuple[list[Row], int]
             hint="--set overlong=filter",
         )
     return distinct, len(train) - len(distinct)
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else 0.0

@@ -10,6 +10,7 @@ from typing import Any
 
 from data.checks import check_prompt_count
 from settings import BadInput
+from tasks.metrics import mean
 
 DIGITS = "0123456789"
 MAX_ORDERS = 24  # prompts per multiset: all orders of four digits
@@ -62,15 +63,15 @@ class SortTask:
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
         """Return means over a batch of scores."""
         return {
-            "exact_match": _mean(score["exact_match"] for score in scores),
-            "parse_rate": _mean(score["parsed"] for score in scores),
-            "reward": _mean(score["reward"] for score in scores),
+            "exact_match": mean(score["exact_match"] for score in scores),
+            "parse_rate": mean(score["parsed"] for score in scores),
+            "reward": mean(score["reward"] for score in scores),
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Return the exact match of two trivial policies on the held-out prompts."""
-        unchanged = _mean(float("".join(row["prompt"].split()[:-1]) == row["answer"]) for row in self.held_out)
-        random_order = _mean(1.0 / _count_orders(row["answer"]) for row in self.held_out)
+        unchanged = mean(float("".join(row["prompt"].split()[:-1]) == row["answer"]) for row in self.held_out)
+        random_order = mean(1.0 / _count_orders(row["answer"]) for row in self.held_out)
         return {"copy_the_prompt": {"exact_match": unchanged}, "random_order": {"exact_match": random_order}}
 
     def describe(self) -> dict[str, Any]:
@@ -132,8 +133,3 @@ def _count_orders(digits: str) -> int:
             count = count * (left - index) // (index + 1)
         left -= digits.count(digit)
     return count
-
-
-def _mean(values: Any) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else 0.0

@@ -13,6 +13,7 @@ from data.tes import Decision, read_split
 from data.tes_prompt import ACTIONS, Facts, least_action, list_symbols, tokenise
 from rewards.q_values import q_value_reward, regret
 from settings import BadInput, expand_user
+from tasks.metrics import mean
 
 
 class TesTask:
@@ -84,15 +85,15 @@ class TesTask:
     def summarise(self, scores: list[dict[str, Any]]) -> dict[str, float]:
         """Return means over a batch of scores."""
         return {
-            "reward": _mean([score["reward"] for score in scores]),
-            "parse_rate": _mean([score["parsed"] for score in scores]),
-            "accuracy": _mean([score["accurate"] for score in scores]),
-            "mean_regret": _mean([score["regret"] for score in scores]),
+            "reward": mean([score["reward"] for score in scores]),
+            "parse_rate": mean([score["parsed"] for score in scores]),
+            "accuracy": mean([score["accurate"] for score in scores]),
+            "mean_regret": mean([score["regret"] for score in scores]),
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Return the results of untrained policies on the held-out rows."""
-        means = [_mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
+        means = [mean([regret(row.q, action) for row in self._training_decisions]) for action in range(ACTIONS)]
         constant, rows = means.index(min(means)), self.held_out
         return {
             "uniform_random": self._summarise_actions([(row, action) for row in rows for action in range(ACTIONS)]),
@@ -134,7 +135,3 @@ def _row(decision: Decision, facts: Facts) -> dict[str, Any]:
         "least": least_action(facts),
         "source": decision.source,
     }
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.paths import exists
 from envdoctor.knowledge.published import published_releases
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.pyproject import items, table
@@ -155,5 +155,4 @@ def _extras(lines: Sequence[str]) -> tuple[str, dict[str, list[str]]]:
 
 def _is_package(name: str, texts: Sequence[str]) -> bool:
     """Whether the name of an extra alone can mean a package: a known one, or one that the extra contains."""
-    found = (re.match(r"[A-Za-z0-9._-]+", text) for text in texts)
-    return bool(published_releases(name)) or any(match and normalize_name(match[0]) == name for match in found)
+    return bool(published_releases(name)) or name in map(leading_name, texts)

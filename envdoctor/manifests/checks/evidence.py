@@ -16,6 +16,7 @@ from envdoctor.manifests.stated_python import USER, python_origin
 from envdoctor.resolution.requirement import parse_install_requirement
 
 _FILE_OPTIONS = ("-r", "--requirement", "--requirements")
+_MAX_SHOWN = 100  # characters of a line
 _MAX_REQUIREMENTS = 20  # of a command that a person reads
 
 
@@ -34,6 +35,11 @@ def line_of(context: GuideContext, start: int, text: str) -> int:
         if number > start and not lines[number - 1].strip():
             break
     return start
+
+
+def shown_line(text: str) -> str:
+    """The start of a line, without the backslash at its end."""
+    return text.strip().rstrip("\\").strip()[:_MAX_SHOWN]
 
 
 def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:

@@ -23,7 +23,7 @@ from envdoctor.rules.requirements import bounded
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
 _TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|(?<=WANDB_API_KEY=)[0-9a-f]{40})\b")
-_REMOVED_OPTIONS = re.compile(r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?")
+REMOVED_OPTIONS = re.compile(r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?")
 _HUB_1 = "2025-10-27"  # the day of huggingface-hub 1.0.0 on PyPI
 _REPOSITORIES = frozenset({
     "transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention", "unsloth", "kernels", "triton",
@@ -152,7 +152,7 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
         line = line_of(context, command.line, "huggingface-cli")
         text = str(command)
         new = re.sub(r"huggingface-cli (login|whoami)", r"hf auth \1", text)
-        new = _REMOVED_OPTIONS.sub("", new.replace("huggingface-cli", "hf")).partition(" --token")[0]
+        new = REMOVED_OPTIONS.sub("", new.replace("huggingface-cli", "hf")).partition(" --token")[0]
         yield Problem(
             _status_without_cli(context, hub),
             "huggingface-cli was removed in huggingface-hub 1.x"

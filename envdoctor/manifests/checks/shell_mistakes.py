@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.block_actions import is_shell_block
-from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, shown_line
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.missing_backslashes import blanks_after_backslashes, missing_backslashes
@@ -28,7 +28,6 @@ _NEXT_COMMAND = re.compile(
     r"|git clone\s|uv pip install\b)"
 )
 _ENDED = re.compile(r"(?:&&|\|\||[;|&({]|\b(?:then|do|else))\s*\\?\s*$")
-_MAX_SHOWN = 100  # characters of a line
 _TAKES_NO_COMMAND = frozenset({"apt-get", "apt", "pip", "pip3", "git", "mkdir", "rm", "wget", "curl"})
 _BACKGROUND = re.compile(
     r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
@@ -95,7 +94,7 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
 
 def _blank(context: GuideContext, line: Line, following: Line) -> Problem:
     number, text = line
-    shown = _shown(following[1])
+    shown = shown_line(following[1])
     return Problem(
         "error",
         f"a blank follows the backslash at the end of line {number} and ends the command: the shell runs `{shown}` "
@@ -125,19 +124,15 @@ def command_lacks_a_backslash(context: GuideContext) -> Iterator[Problem]:
             more = "" if number == last else ", and each line below it,"
             yield Problem(
                 "error",
-                f"{ended} the command: the shell runs `{_shown(argument)}` of line {following}{more} as a "
+                f"{ended} the command: the shell runs `{shown_line(argument)}` of line {following}{more} as a "
                 "command of its own",
                 (
-                    guide_evidence(context, "end of the command", _shown(text), number),
-                    guide_evidence(context, "next line", _shown(argument), following),
+                    guide_evidence(context, "end of the command", shown_line(text), number),
+                    guide_evidence(context, "next line", shown_line(argument), following),
                 ),
                 f"End {ended.rpartition(' ')[0]} with a backslash.",
                 line=number,
             )
-
-
-def _shown(text: str) -> str:
-    return text.strip().rstrip("\\").strip()[:_MAX_SHOWN]
 
 
 @rule("RUN156", kind="guide", severity="error", cause="dependency-pin-violated", url=LISTS)

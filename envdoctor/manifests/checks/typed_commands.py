@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Status
 from envdoctor.manifests.block_actions import is_shell_block
-from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, shown_line
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.missing_backslashes import heredoc_positions, without_comment
@@ -37,7 +37,6 @@ _NO_TEST = re.compile(
     r"\s*(?:el)?(?:if|while)\s+(?:!\s+)?(?:(-[a-hk-zGLNOS])\s+[\"$\w./~]"
     r"|(\"?\$\{?\w+\}?\"?)\s+(?:==?|!=|-(?:eq|ne|gt|lt|ge|le))\s)"
 )
-_MAX_SHOWN = 100
 
 
 @rule("RUN241", kind="guide", severity="error", cause="dependency-pin-violated", url=QUOTES)
@@ -85,10 +84,8 @@ def word_of_text_joins_two_commands(context: GuideContext) -> Iterator[Problem]:
     for number, text in _lines(context):
         match = _ALTERNATIVE.fullmatch(without_comment(text))
         if match and (_START.match(text) or re.match(r"\s*[\w.-]+[/\\]\S+\s", text)):
-            message = (
-                f"`{match['word']} {_shown(match['second'])}` becomes arguments of `{_shown(match['first'])}`: "
-                "the shell has no such operator"
-            )
+            first, second = shown_line(match["first"]), shown_line(match["second"])
+            message = f"`{match['word']} {second}` becomes arguments of `{first}`: the shell has no such operator"
             yield _problem(context, number, message, "Write one command on each line.", "warning")
 
 
@@ -97,7 +94,9 @@ def condition_has_no_test(context: GuideContext) -> Iterator[Problem]:
     """`if -z "$NAME"; then`: without `[` and `]` the shell starts a command named `-z`, which does not exist."""
     for number, text in _lines(context):
         if match := _NO_TEST.match(text):
-            message = f"`{_shown(text)}` starts a command named `{match[1] or match[2]}`: the brackets are missing"
+            message = (
+                f"`{shown_line(text)}` starts a command named `{match[1] or match[2]}`: the brackets are missing"
+            )
             yield _problem(context, number, message, "Write [ and ] around the condition, each with a blank.")
 
 
@@ -144,7 +143,3 @@ def _program_lines(context: GuideContext) -> Iterator[Line]:
 def _problem(context: GuideContext, number: int, message: str, fix: str, status: Status = "error") -> Problem:
     text = context.guide.lines[number - 1].strip()[:120]
     return Problem(status, message, (guide_evidence(context, "command", text, number),), fix, line=number)
-
-
-def _shown(text: str) -> str:
-    return text.strip().rstrip("\\").strip()[:_MAX_SHOWN]

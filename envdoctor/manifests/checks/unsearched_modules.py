@@ -13,7 +13,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checkout_code import INSTALLED_FROM, Checkout
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.context import GuideContext
@@ -25,7 +25,6 @@ from envdoctor.rules.registry import Problem, rule
 PATH = "https://docs.python.org/3/library/sys_path_init.html"
 # These start a script as `python` does: its directory is the first of sys.path, and the current one is not in it.
 _LIKE_PYTHON = re.compile(r"|torchrun|accelerate|accelerate\.commands\.launch|torch\.distributed\.(?:run|launch)")
-_INSTALLED_FROM = ("", "src", "python", "lib")
 _PROJECT_FILES = ("setup.py", "setup.cfg")
 _OF_PROJECT = re.compile(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.flit\.\w+)\]")
 # What puts a directory on the path, or installs the project, in any text of the checkout.
@@ -86,7 +85,7 @@ def _first_of(context: GuideContext, checkout: Checkout, launch: Launch) -> _Uns
     if is_script:
         searched, others = [start], [*above, *(f"{each}/src".lstrip("/") for each in above)]
     else:
-        searched, others = [*map(checkout.relative, launch.folders), *_INSTALLED_FROM], [start] if start else []
+        searched, others = [*map(checkout.relative, launch.folders), *INSTALLED_FROM], [start] if start else []
     for file in files if others else ():
         source = checkout.source(file)
         if source.changes_path or source.added or _PATH_LIBRARY.search(checkout.text(file)):

@@ -13,6 +13,7 @@ from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.write_back import MANIFESTS
 from envdoctor.rules.registry import DIRECTORY_RULES, Problem, rule, run_rule
 
 # Packages whose versions decide whether a stack works. Others differ between manifests on purpose.
@@ -22,10 +23,9 @@ _COMPARED = (
 )  # fmt: skip
 
 # Kinds of files that make their directory a project. Dockerfiles and scripts belong to the project above them.
-_OF_PROJECTS = frozenset({
-    "requirements", "pyproject", "setup.cfg", "setup.py", "conda", "pixi", "Pipfile", "uv.lock", "poetry.lock",
-    "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
-})  # fmt: skip
+_OF_PROJECTS = MANIFESTS | {
+    "uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
+}  # fmt: skip
 # The part of a file name that names a build, a system or a Python.
 _VARIANT = re.compile(
     r"(?:[-_.](?:(?:cuda|cu|rocm|torch|pytorch|python|py)[-_.]?\d[\d_.]*|cuda|cpu|gpu|rocm|xpu|mps|macos|mac|osx|linux|windows|win))+"

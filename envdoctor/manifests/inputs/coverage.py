@@ -14,11 +14,11 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.batch_jobs import checked_parts
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
+from envdoctor.manifests.write_back import MANIFESTS
 from envdoctor.redact.variables import redact_variable
 
 _INDEX = "the index "
 _NO_PACKAGES = "the packages of its programs: no step that was read names them"
-_WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 
 
 class Coverage(Record, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def coverage_of(document: Document) -> Coverage:
     names |= set((document.stack.distributions.value or {}) if document.stack else {})
     actions = [action for guide in guides for action in guide.actions]
     images = {f"{each.name}:{each.tag}" for each in actions if isinstance(each, UseImage) and _is_known(each)}
-    has_steps = document.kind not in _WITHOUT_STEPS
+    has_steps = document.kind not in MANIFESTS
     code = bool(names) and any(guide.python_blocks for guide in guides)  # decides with the releases of packages
     launches = max(map(checked_parts, guides), default=0) if document.kind == "script" else 0
     programs = max(map(_started_files, guides), default=0) if document.kind == "guide" and not names else 0

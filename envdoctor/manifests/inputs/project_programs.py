@@ -17,9 +17,10 @@ from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, parse_blocks
 from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.program_launches import Launch, Program
+from envdoctor.manifests.write_back import MANIFESTS
 
 _WITH_ENTRY_POINTS = frozenset({"pyproject", "setup.cfg", "setup.py"})
-_KINDS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile", "script"})
+_KINDS = MANIFESTS | {"script"}
 _GUIDE = re.compile(
     r"(?i)(?:[\w.-]*readme[\w.-]*|[\w-]*(?:train|eval|infer|demo|usage|run|start|finetun|model|data)[\w-]*)\.md"
 )

@@ -16,12 +16,12 @@ from envdoctor.commands.check import (
     CheckResult,
     ManagedEnvironment,
     choose_next_command,
-    remedies_for_environment,
     run,
 )
 from envdoctor.core.records import Finding, unreadable
 from envdoctor.core.remedies import steps
 from envdoctor.environment.find import EnvironmentSelection
+from envdoctor.install.remedy_plan import with_interpreter
 from envdoctor.machine.recorded import machine_names
 from envdoctor.output import display
 from envdoctor.output.check import render_check
@@ -156,9 +156,9 @@ def test_commands_name_the_interpreter_of_the_environment(venv: Path) -> None:
     assert commands
     assert all(f"uv pip install --python {venv}/bin/python " in line for line in commands)
     finding = Finding("PKG001", "x", "error", "", remedies=steps("uv pip uninstall trl", "unset A"))
-    (changed,) = remedies_for_environment([finding], "/my venv/bin/python")
+    (changed,) = with_interpreter([finding], "/my venv/bin/python")
     assert commands_of(changed) == ("uv pip uninstall --python '/my venv/bin/python' trl", "unset A")
-    assert remedies_for_environment([finding], "") == [finding]
+    assert with_interpreter([finding], "") == [finding]
 
 
 def test_parts_without_a_selected_check_have_no_mark(venv: Path) -> None:
