@@ -49,6 +49,7 @@ from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.program_releases import with_one_release
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_conflicts, without_refused
+from envdoctor.manifests.second_builds import without_second_builds
 from envdoctor.manifests.unused_breaks import lower_unused
 from envdoctor.resolution.requirement import is_file_name
 from envdoctor.resolution.step import StepSolver
@@ -146,7 +147,9 @@ def audit_paths(
         checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in guide.actions)
         + len(guide.python_blocks),
         findings=tuple(findings),
-        sets=tuple(with_releases(each, findings) for each in corrected_sets(best_first)),
+        sets=tuple(
+            without_second_builds(with_releases(each, findings), findings) for each in corrected_sets(best_first)
+        ),
         targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
         unresolved=_unresolved_lines(contexts),
         environment=build_stack(environment.state if environment else EnvironmentState()),
