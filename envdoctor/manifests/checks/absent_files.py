@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from envdoctor.core.paths import is_file
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
+from envdoctor.manifests.checks.absent_sources import absent_sources
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
 from envdoctor.manifests.context import GuideContext
@@ -31,9 +32,13 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     """A command of a guide installs from a file that its checkout does not have: the installer stops.
 
     Only in a clone of git. Files that a step makes, downloads or clones are left out, and those that git ignores.
+    Also reported: a directory or a member of the workspace in `[tool.uv.sources]` that the checkout does not have.
     """
     checkout, guide = context.guide.checkout, context.guide
-    if checkout is None or not checkout.is_clone or not checkout.paths or not guide.commands:
+    if checkout is None or not checkout.is_clone or not checkout.paths:
+        return
+    yield from absent_sources(context, checkout)
+    if not guide.commands:
         return
     if any(_COMPILED.search(str(command)) for command in guide.commands):
         return

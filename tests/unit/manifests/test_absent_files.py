@@ -99,3 +99,46 @@ COPIES = (
 @each_case("line", COPIES)
 def test_sources_that_are_there_or_can_be_made(line: str, clone: Path) -> None:
     assert not _found(clone, f"FROM python:3.11\n{line}\nRUN pip install torch==2.8.0\n", "Dockerfile")
+
+
+PROJECT = "[project]\nname = 'own'\nversion = '1'\ndependencies = ['trainer', 'numpy']\n[tool.uv.sources]\n"
+MEMBERS = "[tool.uv.workspace]\nmembers = ['packages/*']\n"
+MEMBER = "[project]\nname = 'trainer'\n"
+SOURCES: dict[str, tuple[str, dict[str, str], str]] = {  # the project, other files, and a part of the message
+    "no member": (f"trainer = {{ workspace = true }}\n{MEMBERS}", {}, "no member of the workspace"),
+    "another member": (
+        f"trainer = {{ workspace = true }}\n{MEMBERS}",
+        {"packages/a/pyproject.toml": "[project]\nname = 'other'\n"}, "no member of the workspace",
+    ),
+    "no directory": ("trainer = { path = 'libs/trainer', editable = true }\n", {}, "has no libs/trainer"),
+    "a submodule": (
+        f"trainer = {{ workspace = true }}\n{MEMBERS}", {".gitmodules": "[submodule 'a']\n\tpath = packages/a\n"}, "",
+    ),
+    "a member of another name of its folder": (
+        f"trainer = {{ workspace = true }}\n{MEMBERS}", {"packages/a/pyproject.toml": MEMBER}, "",
+    ),
+    "a directory": ("trainer = { path = 'libs/trainer' }\n", {"libs/trainer/pyproject.toml": MEMBER}, ""),
+    "a member whose name is not known": (
+        f"trainer = {{ workspace = true }}\n{MEMBERS}", {"packages/a/pyproject.toml": "[tool.poetry]\n"}, "",
+    ),
+    "the source of a package that is no dependency": ("flash = { path = 'libs/flash' }\n", {}, ""),
+    "a repository": ("trainer = { git = 'https://github.com/a/trainer' }\n", {}, ""),
+    "a directory next to the checkout": ("trainer = { path = '../trainer' }\n", {}, ""),
+    "no source": ("", {}, ""),
+}  # fmt: skip
+
+
+@each_case("name", [*SOURCES])
+def test_sources_of_a_project(name: str, tmp_path: Path) -> None:
+    text, files, message = SOURCES[name]
+    folder = tmp_path / name.replace(" ", "_")
+    for path, content in {".git/HEAD": "", "pyproject.toml": PROJECT + text, "src/own.py": "", **files}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(content)
+    of_project = _found(folder, PROJECT + text, "pyproject.toml")
+    of_guide = _found(folder, sh("uv sync", "uv pip install torch==2.8.0"))
+    for found, line in ((of_project, 6), (of_guide, 3)):
+        sources = [each for each in found if each[3].startswith("uv finds no source of trainer")]
+        assert [each[:3] for each in sources] == ([("RUN207", "error", line)] if message else [])
+        assert all(message in each[3] for each in sources)
+    assert not _found(folder, sh("pip install torch==2.8.0"))
