@@ -358,10 +358,11 @@ def _export(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
 
 
 def _git(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
-    options = parse_options(command.words[1:], without_value=frozenset({"-c", "-C", "-n", "-f", "-e", "-p"}))
+    without_value = frozenset({"-c", "-C", "-n", "-f", "-e", "-p", "-q", "--quiet", "--hard", "--soft", "--mixed"})
+    options = parse_options(command.words[1:], without_value=without_value)
     if options.arguments[:1] == ["clone"] and len(options.arguments) > 1:
         yield Clone(command.line, str(command), options.arguments[1], options.last("-b", "--branch"))
-    elif options.arguments[:1] in (["checkout"], ["switch"]) and len(options.arguments) > 1:
+    elif options.arguments[:1] in (["checkout"], ["switch"], ["reset"]) and len(options.arguments) > 1:
         yield Clone(command.line, str(command), "", options.arguments[1])
 
 

@@ -292,15 +292,18 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
 
 
 # Bounds in extras that the library also checks at run time: below them it raises or disables the backend.
-CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"), ("trl", "peft"))
+_CHECKED_OPTIONAL = (("transformers", "torch"), ("transformers", "accelerate"))
+# Bounds in extras that no code checks: trl 0.15.2 imports its trainers with peft 0.4.0, run on 2026-11-28.
+_STATED_OPTIONAL = (("trl", "peft"),)
 
 
-@rule("PKG008", kind="environment", severity="error", cause="library-too-old")
+@rule("PKG008", kind="environment", severity=("error", "info"), cause="library-too-old")
 def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torch, accelerate or peft is older than the extras of transformers or TRL require.
 
     Installers do not check extras later. transformers then prints `Disabling PyTorch because PyTorch >= 2.4 is
-    required` and defines no models, or rejects the Trainer: `requires accelerate>=1.1.0`.
+    required` and defines no models, or rejects the Trainer: `requires accelerate>=1.1.0`. A note for peft, which TRL
+    imports without a check.
 
     Fix: upgrade the library, or install an older transformers.
 
@@ -309,15 +312,17 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
     https://github.com/huggingface/transformers/issues/45278
     """
     versions = versions_of(stack)
-    for user, name in CHECKED_OPTIONAL:
+    for user, name in (*_CHECKED_OPTIONAL, *_STATED_OPTIONAL):
         if user not in versions or name not in versions:
             continue
         specifier = checked_specifier(user, versions[user], name)
+        is_checked = (user, name) in _CHECKED_OPTIONAL
         minimum = ",".join(part for part in specifier.split(",") if part.startswith(">="))
         if minimum and satisfies(versions[name].partition("+")[0], minimum) is False:
             yield Problem(
-                "error",
-                f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed",
+                "error" if is_checked else "info",
+                f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed"
+                + ("" if is_checked else "; only an extra states it"),
                 version_evidence(stack, user, name),
                 f"Install {name}{minimum}" + (f", or an older {user}." if name != "accelerate" else "."),
                 either(

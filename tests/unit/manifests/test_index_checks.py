@@ -267,6 +267,8 @@ MAINS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a tag": ((TORCH_27, f"{CLONE} -b v0.1", "cd engine", "pip install -e ."), ""),
     "a commit": ((TORCH_27, CLONE, "cd engine", "git checkout 3f1c0de", "pip install -e ."), ""),
+    "a reset": ((TORCH_27, CLONE, "cd engine", "git reset --hard 3f1c0de", "pip install -e ."), ""),
+    "a reset to the branch": ((TORCH_27, CLONE, "cd engine", "git reset --hard", "pip install ."), "needs torch"),
     "no build of it": ((TORCH_27, CLONE, "cd engine", "python run.py"), ""),
     "another directory": ((TORCH_27, CLONE, "cd other", "pip install -e ."), ""),
     "a fork": ((TORCH_27, "git clone https://github.com/fork/engine", "cd engine", "pip install -e ."), ""),

@@ -199,6 +199,7 @@ BROKEN = [
     ("torch 2.8.0+cu128, vllm 0.10.2, triton-kernels 0.1.0", "VLLM007", "warning"),
     ("torch 2.2.0+cu121, transformers 5.5.0", "PKG008", "error"),
     ("accelerate 0.20.3, transformers 4.51.3, setuptools 80.9.0", "PKG008", "error"),
+    ("trl 0.15.2, peft 0.4.0", "PKG008", "info"),
     ("accelerate 1.0.1, transformers 4.53.0", "HF006", "error"),
     ("accelerate 0.21.0, transformers 4.41.2", "HF017", "error"),
     ("peft 0.17.1, transformers 5.2.0", "HF004", "error"),
