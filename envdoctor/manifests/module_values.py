@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 _MAX_STEPS = 20_000
@@ -18,6 +18,8 @@ _TABLE_OF_REQUIREMENTS = re.compile(r"\bre\.(?:findall|match|search|split)\b|\.s
 _NAME_OF_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*")
 _METHODS = frozenset({"copy", "keys", "values", "items", "split", "splitlines", "strip", "rstrip", "lstrip"})
 _CONVERSIONS = {"list": list, "tuple": list, "sorted": list, "set": list, "str": str, "dict": dict}
+
+_FINDS = frozenset({"exists", "isfile", "is_file"})
 
 
 class NoValueError(Exception):
@@ -54,7 +56,8 @@ class Text(str):
 class ModuleValues:
     """Evaluates the names and expressions of a module. `unread` are statements that depend on a condition."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, has_file: Callable[[str], bool]) -> None:
+        self.has_file = has_file
         self.names: dict[str, Any] = {}
         self.functions: dict[str, ast.FunctionDef] = {}
         self.used: dict[str, set[str]] = {}  # name -> names in its assignments
@@ -77,7 +80,7 @@ class ModuleValues:
             elif isinstance(each, ast.With):
                 self._open_files(each)
                 self._run(each.body, is_conditional=is_conditional)
-            elif isinstance(each, ast.Try):
+            elif isinstance(each, ast.Try) or (isinstance(each, ast.If) and self._finds_file(each.test)):
                 self._run(each.body, is_conditional=is_conditional)
             elif isinstance(each, ast.If):
                 is_main = "__main__" in ast.unparse(each.test)
@@ -87,6 +90,14 @@ class ModuleValues:
                 self._repeat(each)
             else:
                 self._assign(each, is_conditional=is_conditional)
+
+    def _finds_file(self, test: ast.expr) -> bool:
+        """Whether a condition is `os.path.exists(path)` of a text file that the project has."""
+        if not isinstance(test, ast.Call) or _called(test) not in _FINDS:
+            return False
+        read = next((each for arg in test.args if isinstance(each := self._known(arg, {}, 0), FileLines)), None)
+        path = read.path if read else self._file_name(test)
+        return bool(path) and self.has_file(path)
 
     def _open_files(self, node: ast.With) -> None:
         for item in node.items:

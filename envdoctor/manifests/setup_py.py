@@ -36,7 +36,7 @@ def invalid_line(text: str) -> int:
 
 def parse_setup_py(lines: tuple[Line, ...], files: Files, *, each_extra: bool = False) -> PyProject | None:
     """Parse a setup.py; None if it is not valid for this Python, or has no call of setup()."""
-    found = _arguments(lines)
+    found = _arguments(lines, files)
     if found is None:
         return None
     data, unread = found
@@ -48,20 +48,20 @@ def requirements_of_setup_py(
     lines: tuple[Line, ...], files: Files, extras: Collection[str]
 ) -> list[InstallRequirement] | None:
     """What `pip install .[extras]` installs besides the project; None if the script computes a part of it."""
-    found = _arguments(lines)
+    found = _arguments(lines, files)
     if found is None or found[1]:
         return None
     return requirements_of_data(found[0], lines, files, extras)
 
 
-def _arguments(lines: tuple[Line, ...]) -> tuple[dict[str, Any], list[str]] | None:
+def _arguments(lines: tuple[Line, ...], files: Files) -> tuple[dict[str, Any], list[str]] | None:
     """The arguments of setup() as the tables of a pyproject.toml, and what could not be evaluated."""
     try:
         tree = ast.parse("\n".join(text for _, text in lines))
         calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _is_setup(each)]
         if not calls:
             return None
-        values = ModuleValues(tree)
+        values = ModuleValues(tree, lambda path: bool(files.of_project(path, 1)))
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef) and calls[0] in ast.walk(function):
                 values.run_body(function.body)

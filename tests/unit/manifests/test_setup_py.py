@@ -27,6 +27,14 @@ FUNCTION = """import os
 def read(name):
     with open(os.path.join(os.path.dirname(__file__), 'req', name)) as f:
         return [line for line in f if line]"""
+PRESENT = """import os
+path = os.path.join(os.path.dirname(__file__), 'requirements.txt')
+a = []
+if os.path.exists(path):
+    with open(path) as f:
+        a = [line.strip() for line in f]
+else:
+    a = ['six']"""
 # The body of a script between the import of setuptools and `setup(name="p", ...)`, the arguments, and the result.
 SCRIPTS: dict[str, tuple[str, str, list[str]]] = {
     "texts": ("", "install_requires=['torch==2.6.0', 'peft']", ["torch==2.6.0", "peft"]),
@@ -45,6 +53,7 @@ SCRIPTS: dict[str, tuple[str, str, list[str]]] = {
         ["torch==2.4.0"],
     ),
     "a function that reads a file": (FUNCTION, "install_requires=read('base.txt')", ["peft==0.13.0"]),
+    "a file that is there": (PRESENT, "install_requires=a", ["torch==2.4.0"]),
     "a function that returns before it reads a file": (
         FUNCTION.replace("    with", "    return ['six']\n    with"), "install_requires=read('absent.txt')", ["six"],
     ),
@@ -56,6 +65,10 @@ UNREAD: dict[str, tuple[str, str, str]] = {
     "a list": ("", "install_requires=f()", "`install_requires = f()` (line 3)"),
     "a condition": (
         "a = ['torch']\nif X:\n    a.append('apex')", "install_requires=a", "`a.append('apex')` (line 4): it depends",
+    ),
+    "a file that is absent": (
+        "import os\na = []\nif os.path.isfile('req.txt'):\n    a = open('req.txt').readlines()", "install_requires=a",
+        "`a = open('req.txt').readlines()` (line 5): it depends",
     ),
     "links": ("", "install_requires=['torch'], dependency_links=['https://a.org']", "dependency_links (line 3)"),
 }  # fmt: skip
