@@ -59,6 +59,7 @@ def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Pro
     `python tools/train.py` searches tools/ and not the current directory; a program that an installation puts on PATH
     searches the directory above its package. Left out if a file of the program changes `sys.path`, if a text of the
     checkout sets PYTHONPATH, and if the project can be installed, or a package of the environment has the module.
+    Also reported: `python -m detect.train` for a package of one folder of the checkout that the guide does not enter.
     """
     checkout = context.guide.checkout
     launches = [each for each in context.guide.launches if each.line and not each.instruction]
@@ -66,6 +67,9 @@ def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Pro
         return
     found: dict[tuple[str, str], Problem] = {}
     for launch in launches:
+        if folder := _folder_of_module(context, checkout, launch):
+            found.setdefault((folder, launch.program.module.partition(".")[0]), _of_module(context, launch, folder))
+            continue
         unsearched = _first_of(context, checkout, launch)
         if unsearched and not _is_set_up(context, checkout, launch):
             key = posixpath.dirname(unsearched.file), unsearched.statement.top
@@ -99,6 +103,40 @@ def _first_of(context: GuideContext, checkout: Checkout, launch: Launch) -> _Uns
                 if folder is not None and not _is_of_package(context, checkout, each.top):
                     return _Unsearched(file, each, folder)
     return None
+
+
+def _folder_of_module(context: GuideContext, checkout: Checkout, launch: Launch) -> str:
+    """The only folder with the package of `python -m`, where neither the guide enters it nor a step installs it."""
+    top, _, rest = launch.program.module.partition(".")
+    if not rest or launch.program.function or _is_project(checkout) or _is_of_package(context, checkout, top):
+        return ""
+    searched = dict.fromkeys((*map(checkout.relative, launch.folders), *INSTALLED_FROM))
+    if any(checkout.has_name(posixpath.join(folder, top)) for folder in searched):
+        return ""
+    folders = [posixpath.dirname(each) for each in checkout.of_name(top)]
+    folder = folders[0] if len(folders) == 1 else ""
+    if not folder or not checkout.module_file((folder,), launch.program.module):
+        return ""
+    name = re.escape(posixpath.basename(folder))
+    entered = re.compile(rf"(?i)\b(?:cd|pushd|workdir|directory|folder|inside|from|in)\b.*(?<![\w-]){name}(?![\w-])")
+    texts = [each for each in sorted(checkout.paths) if _TEXT.fullmatch(each)][:_MAX_TEXTS]
+    text = "\n".join((*context.guide.lines, *map(checkout.text, texts)))
+    return "" if entered.search(text) or _SEARCHED.search(text) else folder
+
+
+def _of_module(context: GuideContext, launch: Launch, folder: str) -> Problem:
+    module = launch.program.module
+    return Problem(
+        "error",
+        f"`python -m {module}` fails: Python does not search {folder}, which has {module.partition('.')[0]}",
+        (
+            guide_evidence(context, "program", launch.command, launch.line),
+            table_evidence("package", posixpath.join(folder, module.partition(".")[0]), "the checkout"),
+        ),
+        f"Add {folder} to PYTHONPATH before this command.",
+        guide_command(shell_command("export PYTHONPATH={}", folder)),
+        line=launch.line,
+    )
 
 
 def _loads(checkout: Checkout, folder: str, each: ImportStatement) -> bool:

@@ -63,6 +63,30 @@ def test_a_package_imports_its_own_module_without_its_name(tmp_path: Path) -> No
     assert not _audit(tmp_path, files, "cd src/bark", "python -m main")
 
 
+@each_case(("text", "commands", "is_found"), [
+    ("", ("python -m detect.train --data data.yaml",), True),
+    ("", ("python -m detect.train", "python -m detect.test"), True),
+    ("Own code.", ("cd Project", "python -m detect.train"), True),
+    ("", ("cd app", "python -m detect.train"), False),
+    ("All commands run in the folder `app`.", ("python -m detect.train",), False),
+    ("", ("export PYTHONPATH=app", "python -m detect.train"), False),
+    ("", ("pip install -e app", "python -m detect.train"), False),
+    ("", ("pip install detect", "python -m detect.train"), False),
+    ("", ("python -m pytest",), False),
+])  # fmt: skip
+def test_a_package_of_a_folder_that_the_guide_does_not_enter(
+    text: str, commands: tuple[str, ...], is_found: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{abs(hash((text, commands)))}/Project"
+    folder.mkdir(parents=True)
+    (tmp_path / "other").mkdir(exist_ok=True)
+    files = {"app/detect/__init__.py": "", "app/detect/train.py": "", "app/detect/test.py": "", "NOTES.md": text}
+    found = _audit(folder, files, *commands)
+    assert [each.remedies[0].commands for each in found] == ([("export PYTHONPATH=app",)] if is_found else [])
+    other = {"detect/__init__.py": "", "detect/train.py": ""}
+    assert not _audit(tmp_path / "other", {**files, **other}, *commands)
+
+
 SEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "the root": ({"train.py": PROGRAM}, ("python train.py",)),
     "python -m": ({"tools/train.py": PROGRAM}, ("python -m tools.train",)),
