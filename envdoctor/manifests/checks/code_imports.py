@@ -25,6 +25,7 @@ from envdoctor.manifests.imports_of_guide import (
     imports_of_programs,
     is_started,
 )
+from envdoctor.manifests.named_models import first_release_of, is_named_model, named_models
 from envdoctor.manifests.program_attributes import attributes_of_programs
 from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport
@@ -86,7 +87,8 @@ def _used(context: GuideContext) -> list[CodeImport]:
     imports = chosen(*imported[:MAX_IMPORTS], *of_programs)
     known = {(each.module, each.name) for each in imports}
     attributes = chosen(*attributes_of_guide(context), *attributes_of_programs(context))
-    return [*imports, *(each for each in attributes if (each.module, each.name) not in known)]
+    models = chosen(*named_models(context))
+    return [*imports, *(each for each in (*attributes, *models) if (each.module, each.name) not in known)]
 
 
 def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[Problem]:
@@ -144,9 +146,13 @@ def _of_program(
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
     newer = next(names_without(package.name, last, all_used), "") if last else ""
     pin = f"{package.name}=={last}" if last and not excluding and not newer else ""
+    if needed := first_release_of(each.used for each in absent):
+        pin = f"{package.name}>={needed}"
     reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
     reason = f"{package.name} {last} has it, but not {newer}, which the programs use as well: " if newer else reason
     verb, change = ("uses", "the code") if used.is_attribute else ("imports", "the import")
+    if is_named_model(used):
+        verb, change = "names a model of", "the model"
     is_error = is_started(context, used.line) and not package.is_dependency and used.is_certain
     return Problem(
         "error" if is_error else "warning",

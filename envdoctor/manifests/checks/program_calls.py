@@ -21,6 +21,7 @@ from envdoctor.knowledge.dataclass_fields import compared_sources, fields_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
+from envdoctor.manifests.absent_names import names_without
 from envdoctor.manifests.checks.arguments import HAS_ARGUMENTS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
@@ -28,6 +29,7 @@ from envdoctor.manifests.compared_packages import ComparedPackage, compared_pack
 from envdoctor.manifests.config_fields import RemovedField, removed_fields
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import is_started
+from envdoctor.manifests.named_models import named_models
 from envdoctor.manifests.patched_classes import is_accepted_by_patch
 from envdoctor.manifests.program_uses import ProgramUse, program_uses, uses_in_text
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -233,11 +235,18 @@ def _needs_newer(use: ProgramUse, package: str, version: str) -> bool:
     return False
 
 
-def _fix(package: str, last: str, excluding: str, changes: Sequence[str], *, is_newer: bool, is_built: bool) -> str:
-    """What cures the calls: the release that the code is written for, or a change of the code."""
+def _fix(
+    package: str, last: str, excluding: str, changes: Sequence[str], model: str, *, is_newer: bool, is_built: bool
+) -> str:
+    """What cures the calls: the release that the code is written for, or a change of the code.
+
+    `model` is the module of a model that this release lacks.
+    """
     change = " and ".join(dict.fromkeys(changes)) if all(changes) else "change the code"
     if excluding:
         return f"{excluding} excludes {package} {last}, for which the code is written: {change}."
+    if model:
+        return f"The guide names a model of {model}, which {package} {last} does not have: {change}."
     if is_newer:
         return f"Other calls of the programs need a release after {package} {last}: {change}."
     if is_built and all(changes):
@@ -258,7 +267,8 @@ def _problem(
     # An older release can lack a wheel for this torch or this Python.
     is_built = package.name in COMPILED | TORCH_FAMILY
     is_newer = any(_needs_newer(each, package.name, last) for each in uses)
-    pin = "" if excluding or package.is_conda or is_built or is_newer else f"{package.name}=={last}"
+    model = next(names_without(package.name, last, named_models(context)), "")
+    pin = "" if excluding or package.is_conda or is_built or is_newer or model else f"{package.name}=={last}"
     further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
     listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")
     return Problem(
@@ -272,7 +282,10 @@ def _problem(
                 f"{package.name} {package.version}", f"changed after {first.last}", first.source, first.date
             ),
         ),
-        _fix(package.name, last, excluding, [each.change for each in faults], is_newer=is_newer, is_built=is_built),
+        _fix(
+            package.name, last, excluding, [each.change for each in faults], model, is_newer=is_newer,
+            is_built=is_built,
+        ),
         install_step(pin) if pin else (),
         line=_line(context, first.use, package),
     )
