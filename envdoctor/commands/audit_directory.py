@@ -15,6 +15,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
+from envdoctor.manifests.inputs.linked_pages import GUIDE, is_page_of_commands, linked_pages
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.resolution.step import StepSolver
@@ -27,12 +28,6 @@ _MANIFEST = re.compile(
     re.IGNORECASE,
 )
 _COMMAND = re.compile(r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE)
-# Other pages of Markdown are guides if they install something: COMMANDS.md. Changes of releases are none.
-_PAGE = re.compile(r"(?!(?:change|release|history|news|contributing|security)).*\.(?:md|markdown)", re.IGNORECASE)
-_INSTALLS = re.compile(
-    r"^[ \t>$]*(?:python3? -m )?(?:(?:uv )?pip3? install|uv sync|uv add|conda (?:install|(?:env )?create))\b",
-    re.MULTILINE,
-)
 _WORKFLOW = re.compile(r".*\.ya?ml")
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
@@ -57,12 +52,8 @@ class DirectoryAudit(NamedTuple):
 
 def _has_commands(path: str) -> bool:
     """Whether a notebook has commands of a shell."""
-    return _contains(path, _COMMAND)
-
-
-def _contains(path: str, pattern: re.Pattern[str]) -> bool:
     try:
-        return bool(pattern.search(read_file_text(path)))
+        return bool(_COMMAND.search(read_file_text(path)))
     except (OSError, UnicodeError, ValueError):
         return True  # the audit states why it cannot be read
 
@@ -91,7 +82,10 @@ def audit_directory(
             skipped.append(path)
             continue
         try:
-            audits.append(audit_file(path, machine, solver, below, fix_only_problems=True, python=python))
+            audit = audit_file(path, machine, solver, below, fix_only_problems=True, python=python)
+            if path in search.linked and audit.document.origin:
+                raise NothingToAudit(f"the text of {path} only names packages")
+            audits.append(audit)
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:
@@ -122,9 +116,21 @@ class _Search:
         self.target = target
         self.entries = 0
         self.omitted: list[str] = []
+        self.linked: set[str] = set()  # the pages to which guides link
 
     def paths(self) -> Iterator[str]:
-        """The paths of the manifests, those of upper directories first."""
+        """The paths of the manifests, those of upper directories first, and of the pages to which guides link."""
+        found = []
+        for path in self._manifests():
+            found.append(Path(path))
+            yield path
+        guides = [each for each in found if GUIDE.fullmatch(each.name)]
+        for page in linked_pages(guides, Path(self.target))[: MAX_FILES - len(found)]:
+            if _SKIPPED_FOLDERS.isdisjoint(page.parts):
+                self.linked.add(str(Path(self.target, page)))
+                yield str(Path(self.target, page))
+
+    def _manifests(self) -> Iterator[str]:
         count = 0
         for folder, names, files in os.walk(self.target, onerror=self._report_error):
             depth = len(Path(folder).relative_to(self.target).parts)
@@ -167,5 +173,4 @@ class _Search:
         in_workflows = folder.endswith(os.path.join(".github", "workflows"))  # noqa: PTH118
         if _MANIFEST.fullmatch(name) or (in_workflows and _WORKFLOW.fullmatch(name)):
             return True
-        is_page = folder == self.target and _PAGE.fullmatch(name)
-        return bool(is_page) and _contains(str(Path(folder, name)), _INSTALLS)
+        return folder == self.target and is_page_of_commands(Path(folder, name))

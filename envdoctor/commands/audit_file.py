@@ -172,7 +172,7 @@ def audit_text(
     document = read_input(text, path.name, files, platforms[0])
     if document.paths:
         stated = stated_target(path, document, text, python)
-        stated = stated._replace(earlier=earlier_steps(path, document.kind, platforms))
+        stated = stated._replace(earlier=earlier_steps(path, document, platforms))
         return _audit_commands(
             text, target, machine, solver, document, stated, is_tried=is_tried, tries_commands=tries_commands
         )

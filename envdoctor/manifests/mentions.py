@@ -26,6 +26,10 @@ _COMMENTED = re.compile(
 )
 _INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
 _SCRIPT = re.compile(r"(?:\./|(?:ba)?sh )(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # a step, and no name of a file
+_PART = re.compile(  # of a command: what a sentence explains, `uv pip install -r` or `docker run --gpus all`
+    r"docker run(?:\s+--?[\w-]+(?:=\S+|\s+(?:all|\d+\w*|\w+=\S+))?)+"
+    r"|.*\sinstall\s(?:.*\s)?(?:-r|-e|--requirement|--editable)"
+)
 _ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
 _IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
 NEGATION = re.compile(
@@ -81,7 +85,8 @@ def _in_text(number: int, line: str) -> Iterator[Mention]:
     for match in _INLINE.finditer(line):
         words = match[1].split()
         is_command = (len(words) > 1 and words[0] in SHELL_COMMANDS) or bool(_SCRIPT.fullmatch(match[1]))
-        if (is_command or _ASSIGNMENT.fullmatch(match[1])) and not NEGATION.search(line):
+        is_part = bool(_PART.fullmatch(match[1].strip()))
+        if ((is_command and not is_part) or _ASSIGNMENT.fullmatch(match[1])) and not NEGATION.search(line):
             yield Mention(number, match[1], "in the text")
     for match in _IMAGE.finditer(line):
         if not NEGATION.search(line):

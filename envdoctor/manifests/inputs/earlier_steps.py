@@ -1,34 +1,41 @@
-"""The steps of a project's guide before the one that installs a manifest: the conda torch before the requirements."""
+"""The steps before a file: those of a guide before it installs a manifest, or before it links to another page."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
-from envdoctor.manifests.actions import Install, UseImage
+from envdoctor.manifests.actions import Install, SelectEnvironment, UseImage
 from envdoctor.manifests.files import READMES, Files, small_text
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.inputs.linked_pages import links_of
 from envdoctor.manifests.inputs.recognition import read_input
+from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.working_directory import repository_of
 
 _KINDS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg"})
 _GUIDES = (*READMES, "Dockerfile")
 _PROJECT = re.compile(r"(?:\./?)?(?:\[[^\]]*\])?")
-_FILE_OPTIONS = ("-r", "--requirement", "--requirements")
+_FILE_OPTIONS = {"requirements": ("-r", "--requirement", "--requirements"), "conda": ("-f", "--file")}
 
 
-def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> Guide | None:
-    """The first guide of the project that installs a manifest, up to the step that does.
+def earlier_steps(path: Path, document: Document, platforms: tuple[str, ...]) -> Guide | None:
+    """The guide of the project that creates the environment of a file, up to the step that the file follows.
 
-    None where a way through the guide installs it into an empty environment, and for files that no guide installs.
+    Of a manifest it is the first guide that installs it; None where a way through that guide installs it into an
+    empty environment, and for files that no guide installs. Of a page see `_before_page`.
     """
     path = path.absolute()
-    folder = path.parent
+    folder, kind = path.parent, document.kind
+    if kind == "guide":
+        return _before_page(path, document, platforms)
     has_steps = False  # of a guide that installs other packages: a container is then another way
     for place in dict.fromkeys((folder, repository_of(folder).absolute())) if kind in _KINDS else ():
         for name in _GUIDES:
@@ -43,42 +50,83 @@ def earlier_steps(path: Path, kind: str, platforms: tuple[str, ...]) -> Guide | 
     return None
 
 
+def _before_page(path: Path, document: Document, platforms: tuple[str, ...]) -> Guide | None:
+    """The README up to its last link to a page, or the page with install steps to which it links before that.
+
+    Of a README that installs nothing: such a page to which it links before its first program. None for a page that
+    creates its own environment.
+    """
+    own = document.paths[0]
+    if any(isinstance(each, SelectEnvironment | UseImage) for way in document.paths for each in way.actions):
+        return None
+    root = repository_of(path.parent).absolute()
+    readme = next((root / name for name in READMES if (root / name).is_file()), None)
+    if readme is None:
+        return None
+    if readme == path:
+        starts = [each.line for each in own.launches if each.line]
+        limit = 0 if any(isinstance(each, Install) for each in own.actions) else min(starts, default=0)
+    else:
+        limit = max((line for line, page in links_of(readme, root) if page == path.resolve()), default=0)
+    pages = [page for line, page in links_of(readme, root) if line < limit and page != path.resolve()]
+    before = _installs_before(readme, limit, platforms) if readme != path else None
+    found = (_installs_before(each, sys.maxsize, platforms) for each in dict.fromkeys(pages))
+    return before or next(filter(None, found), None)
+
+
+def _installs_before(guide: Path, limit: int, platforms: tuple[str, ...]) -> Guide | None:
+    """The first way through a guide up to a line, if each way installs packages before it."""
+    ways = [
+        each._replace(actions=tuple(step for step in each.actions if step.line < limit))
+        for each in _paths(guide, platforms)
+    ]
+    is_complete = all(any(isinstance(step, Install | UseImage) for step in each.actions) for each in ways)
+    return ways[0] if ways and is_complete else None
+
+
 def installing_lines(guides: Sequence[Guide], own: Path, path: Path, kind: str) -> frozenset[int]:
-    """The lines of the steps of a guide that install a manifest in its directory or below it."""
-    if kind not in _KINDS or not path.is_relative_to(own.parent):
+    """The lines of the steps of a guide that install a manifest below its directory or in its project."""
+    if kind not in (*_KINDS, "conda"):
         return frozenset()
-    relative = path.relative_to(own.parent).as_posix()
-    steps = (each for guide in guides for each in guide.actions if isinstance(each, Install) and each.tool != "conda")
-    return frozenset(step.line for step in steps if _installs(step, relative, kind))
+    own, path = own.absolute(), path.absolute()
+    places = [each for each in (own.parent, repository_of(own.parent).absolute()) if path.is_relative_to(each)]
+    names = {path.relative_to(place).as_posix() for place in places}
+    steps = [each for guide in guides for each in guide.actions if isinstance(each, Install | SelectEnvironment)]
+    return frozenset(step.line for step in steps if any(_installs(step, name, kind) for name in names))
 
 
 def _before(guide: Guide, path: str, kind: str) -> Guide | None:
     """A way through a guide up to the step that installs a file; None without such a step."""
     for index, action in enumerate(guide.actions):
-        if isinstance(action, Install) and action.tool != "conda" and _installs(action, path, kind):
+        if isinstance(action, Install) and _installs(action, path, kind):
             return guide._replace(actions=guide.actions[:index])
     return None
 
 
-def _installs(action: Install, path: str, kind: str) -> bool:
+def _installs(action: Install | SelectEnvironment, path: str, kind: str) -> bool:
+    if kind == "conda" or isinstance(action, SelectEnvironment):  # which has the file of `conda env create`
+        is_conda = kind == "conda" and isinstance(action, SelectEnvironment)
+        return is_conda and path in _files(action.command, _FILE_OPTIONS["conda"])
+    if action.tool == "conda":
+        return False
     if kind == "requirements":
-        return path in _files(action.command)
+        return path in _files(action.command, _FILE_OPTIONS[kind])
     folder = posixpath.dirname(path)
     urls = (each.url for each in action.requirements if each.url and "://" not in each.url)
     return any(posixpath.normpath(_PROJECT.sub("", url, count=1) or ".") == (folder or ".") for url in urls)
 
 
-def _files(command: str) -> Iterator[str]:
-    """The requirements files of a command."""
+def _files(command: str, options: Sequence[str]) -> Iterator[str]:
+    """The files of requirements or of an environment that a command names."""
     try:
         words = shlex.split(command)
     except ValueError:  # an open quote
         words = command.split()
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        if word in _FILE_OPTIONS:
+    for word, following in pairwise((*words, "")):
+        if word in options:
             yield posixpath.normpath(following)
-        elif match := re.fullmatch(r"(?:-r|--requirements?=)(.+)", word):
-            yield posixpath.normpath(match[1])
+        elif option := next((each for each in options if word.startswith(each)), ""):
+            yield posixpath.normpath(word.removeprefix(option).removeprefix("="))
 
 
 def _paths(guide: Path, platforms: tuple[str, ...]) -> tuple[Guide, ...]:

@@ -11,6 +11,7 @@ from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.commands.audit_file import FileAudit, audit_text
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.inputs.earlier_steps import earlier_steps
+from envdoctor.manifests.inputs.records import Document
 
 PINS = "bitsandbytes==0.43.1\ntransformers==4.40.1\n"
 CREATE = ("conda create -n x python=3.10", "conda activate x")
@@ -118,10 +119,10 @@ def test_a_replaced_package_has_the_place_of_its_step(tmp_path: Path) -> None:
 
 def test_the_steps_end_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(sh(*CREATE, TORCH, INSTALL, "pip install vllm"))
-    earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64",))
+    earlier = earlier_steps(tmp_path / "requirements.txt", Document("requirements"), ("x86_64",))
     assert earlier
     assert [each.tool for each in earlier.actions if isinstance(each, Install)] == ["conda"]
-    assert earlier_steps(tmp_path / "requirements.txt", "environment.yml", ("x86_64",)) is None
+    assert earlier_steps(tmp_path / "requirements.txt", Document("conda"), ("x86_64",)) is None
 
 
 def test_the_python_of_the_user_comes_before_that_of_the_guide(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_later_command_reads_the_files_of_the_guide_again(tmp_path: Path) -> N
     def pinned(first: str) -> list[str]:
         (tmp_path / "first.txt").write_text(first)
         run(AuditRequest(targets=(str(tmp_path / "requirements.txt"),), resolve="never"))
-        earlier = earlier_steps(tmp_path / "requirements.txt", "requirements", ("x86_64", "aarch64"))
+        earlier = earlier_steps(tmp_path / "requirements.txt", Document("requirements"), ("x86_64", "aarch64"))
         steps = [each for each in earlier.actions if isinstance(each, Install)] if earlier else []
         return [requirement.pin for step in steps for requirement in step.requirements]
 

@@ -205,6 +205,9 @@ def test_parse_commands() -> None:
 def test_strip_prompts() -> None:
     lines = ((1, "(venv) user@host:~$ pip install a \\"), (2, ">   b"), (3, "pip install is fun"), (4, "$ pip list"))
     assert strip_prompts(lines, console=True) == ((1, "pip install a \\"), (2, "  b"), (4, "pip list"))
+    printed = ((1, "$ tool fix"), (2, "use a newer release:"), (3, "  $ pip install -U a"), (4, "$ pip list"))
+    assert strip_prompts(printed, console=True) == ((1, "tool fix"), (4, "pip list"))
+    assert strip_prompts(printed[2:3], console=True) == ((3, "pip install -U a"),)
 
 
 def test_text_above_the_size_limit_is_rejected() -> None:

@@ -75,6 +75,11 @@ def test_what_earlier_steps_lack_is_not_judged_for_a_command_in_a_sentence() -> 
     assert [each for each in found(f"{sh('pip install numpy')}\n{sentence}") if each[1] == "RUN041"] == []
 
 
+@each_case("part", ["uv pip install -r", "pip install -e", "docker run --gpus all", "docker run --ulimit a=6"])
+def test_a_part_of_a_command_is_not_judged_as_one(part: str) -> None:
+    assert not findings(f"{STEP}\nFor lists, `{part}` is printed.\n")
+
+
 def test_a_mentioned_command_names_its_place() -> None:
     (finding,) = findings(sh(f"uv pip install {PINS}", "# pip install flash-attn"))[:1]
     assert finding.message.startswith("the command commented out: `flash-attn` is built from source")
