@@ -83,9 +83,8 @@ def audit_directory(
             continue
         try:
             audit = audit_file(path, machine, solver, below, fix_only_problems=True, python=python)
-            if path in search.linked and audit.document.origin:
-                raise NothingToAudit(f"the text of {path} only names packages")
-            audits.append(audit)
+            is_prose = path in search.linked and audit.document.origin  # it only names packages
+            (skipped.append(path) if is_prose else audits.append(audit))
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:

@@ -361,7 +361,7 @@ def _proposed(
 
     They are not solved here: pins of which the tables know that they contradict are not proposed.
     """
-    words = set(text.split())
+    words = {*text.split(), *document.pins}
     changed = tuple(requirement for requirement in audit.requirements if requirement not in words)
     if not problems_of(audit.findings) or not changed:
         return ()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Stack
+from envdoctor.manifests.actions import Install
 from envdoctor.manifests.guide import Guide
 
 STANDARD_INPUT = "standard input"
@@ -59,3 +60,10 @@ class Document(NamedTuple):
     stack: Stack | None = None  # of a package list
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
     origin: str = ""  # of the packages of a guide without install commands
+
+    @property
+    def pins(self) -> frozenset[str]:
+        """The versions that its steps request: `torch==2.8.0`, also for `setuptools==63.4.1.*` of conda."""
+        installs = (step for path in self.paths for step in path.actions if isinstance(step, Install))
+        listed = (each for step in installs for each in step.requirements)
+        return frozenset(f"{each.name}{each.specifier.removesuffix('.*')}" for each in listed)

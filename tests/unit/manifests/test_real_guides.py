@@ -276,6 +276,9 @@ def test_a_pin_that_nothing_corrects_is_not_proposed(tmp_path: Path) -> None:
     result = audit_text(tmp_path, "requirements.txt", "accelerate==0.32.1\nhuggingface-hub==0.17.3\n")
     assert [each.cause for each in result.findings] == ["dependency-pin-violated"]
     assert result.requirements[:2] == ("accelerate==0.31.0", "huggingface-hub==0.17.3")
+    conda = "dependencies:\n  - python=3.10\n  - setuptools=63.4.1=py310h06a4308_0\n  - pip:\n    - torch==1.12.1\n"
+    result = audit_text(tmp_path, "environment.yml", conda)
+    assert ([each.id for each in result.findings], result.requirements) == (["RUN240"], ())
 
 
 def test_the_hub_of_an_old_tokenizers_lacks_names_that_peft_imports(tmp_path: Path) -> None:
