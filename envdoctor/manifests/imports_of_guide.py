@@ -16,7 +16,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.install_texts import is_manifest
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.mentions import NEGATION
-from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.resolution.index_facts import CodeImport
 
 MAGIC = re.compile(r"\s*[%!]")  # of notebooks
@@ -57,6 +57,22 @@ def launches_of(context: GuideContext) -> tuple[Launch, ...]:
     if checkout and checkout.is_clone and not context.guide.commands:
         launches = (*launches, *checkout.programs)
     return launches
+
+
+def launches_of_code(context: GuideContext) -> tuple[Launch, ...]:
+    """The packages of the checkout that Python code of a guide imports: `from own_package import Model`."""
+    checkout = context.guide.checkout
+    if checkout is None or not checkout.is_clone:
+        return ()
+    found: dict[str, Launch] = {}
+    for block in context.guide.python_blocks:
+        for each in _of_code(block):
+            top = each.module.partition(".")[0]
+            statement = f"from {each.module} import {each.name}" if each.name else f"import {each.module}"
+            for module in (top, each.module) if top in checkout.own_modules else ():
+                program = Program(module=module, function=(module == each.module and each.name) or "__init__")
+                found.setdefault(module, Launch(each.line, statement, program, (checkout.root,)))
+    return tuple(found.values())
 
 
 def imports_of_named_programs(context: GuideContext) -> Iterator[CodeImport]:

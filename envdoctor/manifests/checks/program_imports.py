@@ -19,6 +19,7 @@ from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_
 from envdoctor.manifests.checks.run_modules import uninstalled_modules
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.imports_of_guide import launches_of_code
 from envdoctor.manifests.install_texts import names_in_text
 from envdoctor.manifests.search_paths import names_other_directories
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, named_otherwise, unread_sources
@@ -64,7 +65,8 @@ _GENERIC = re.compile(
 def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Problem]:
     """A program of the checkout, or `python -m`, loads a module that no package of the environment has.
 
-    The programs are those that the commands start; for a manifest those of the README and the scripts next to it.
+    The programs are those that the commands start, and packages of the checkout that the code of a guide imports; for
+    a manifest those of the README and the scripts next to it.
     Imports in functions, under conditions and in a `try` with a handler are left out. Unknown, once for the file, if
     an image, packages of conda, a repository or another part that is not read can bring the modules.
     """
@@ -78,7 +80,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     if is_read and len(context.environments) == 1:
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
     reached: dict[str, ReachedImport] = {}
-    for each in checkout.reached(context.guide.launches):
+    for each in checkout.reached((*context.guide.launches, *launches_of_code(context))):
         module, name = each.statement.module, each.statement.name
         reached.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
     missing = dict(_missing_of(context, reached, given))
