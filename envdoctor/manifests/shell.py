@@ -34,6 +34,8 @@ _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w./:-]*(?: [\w./:-]+){0,5})>(?
 # The grammar ends a word at the second variable of `a-$X-$X-b` and `$X/$Y/b`, unless its name is in braces.
 _LATER_NAME = re.compile(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
 _CUT_ADDRESS = re.compile(r"^[^#]*(?<![^\s\"=@+])(?:git\+)?https?://[^\s'\"#]*/\\$")
+# An editor made a link of the address of a command: `git clone [https://a.org/b](https://a.org/b)`.
+_LINKED_ADDRESS = re.compile(r"\[(https?://[^\]\s]{1,300})\]\((https?://[^)\s]{1,300})\)")
 _MAX_TEXT_LENGTH = 400_000
 
 
@@ -48,6 +50,7 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
     rows = [(number, row) for number, text in lines for row in text[:_MAX_TEXT_LENGTH].split("\n")]
     joined = _with_joined_addresses([re.sub(r"\\[ \t\r]+$", r"\\", row.rstrip("\r")) for _, row in rows])
     source = "\n".join(joined)[:_MAX_TEXT_LENGTH]
+    source = _LINKED_ADDRESS.sub(r"\2", source)
     source = _LATER_NAME.sub(r"${\1}", source)
     source = _BOUND.sub(_replace_bound, source)
     source = _PLACEHOLDER.sub(lambda match: match[0].translate(BOUND_CHARACTERS), source)

@@ -30,6 +30,12 @@ _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.8
 _MIN_KNOWN = 3  # options of a program, for each that it drops
 _LACKING = ("required", "positional")  # what a command does not have
+_WORD = re.compile(r"[(\[]?[a-z]+[.,)\]]?")
+_OF_SENTENCES = frozenset({
+    "the", "a", "with", "same", "for", "as", "and", "of", "to", "on", "in", "from", "then", "using", "uses", "your",
+    "is",
+})  # fmt: skip
+_MIN_OF_SENTENCE = 2
 _PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
 
@@ -113,7 +119,21 @@ def _is_judged(launch: Launch) -> bool:
     program = launch.program
     if any(each[:1].isspace() for each in program.arguments):  # a blank after a backslash, which ends the command
         return False
+    if _ends_in_a_sentence(program.arguments):
+        return False
     return bool(launch.line) and program.is_python and program.launcher.partition(".")[0] in _LAUNCHERS
+
+
+def _ends_in_a_sentence(arguments: Sequence[str]) -> bool:
+    """Whether the last words are those of a sentence: `train.py --lr 0.1 with the same hyperparameters`.
+
+    Words after an option can be a value without quotation marks: `--prompt a photo of the sea`.
+    """
+    start = len(arguments)
+    while start and _WORD.fullmatch(arguments[start - 1]):
+        start -= 1
+    is_value = start > 0 and arguments[start - 1].startswith("-")
+    return not is_value and len(_OF_SENTENCES.intersection(arguments[start:])) >= _MIN_OF_SENTENCE
 
 
 def _stands_for_a_choice(refusal: Refusal) -> bool:

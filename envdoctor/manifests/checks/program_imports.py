@@ -84,7 +84,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         module, name = each.statement.module, each.statement.name
         reached.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
     missing = dict(_missing_of(context, reached, given))
-    if not missing:
+    if not missing or _is_for_further_packages(context, reached, given):
         return
     if "torch" in missing:
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
@@ -104,6 +104,19 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         yield _question(context, missing, found, open_sources)
     else:
         yield from (_missing(context, top, missing[top], package) for top, package in found.items())
+
+
+def _is_for_further_packages(context: GuideContext, reached: Collection[str], names: set[str]) -> bool:
+    """Whether a requirements file, such as `requirements_gpu.txt`, is for an environment that has the others.
+
+    It lacks most modules of the programs, and other files of the checkout state them.
+    """
+    checkout = context.guide.checkout
+    if checkout is None or any(each.line for each in context.guide.launches):
+        return False
+    lacking = [top for top in reached if not _is_given(top, names)]
+    stated = [top for top in lacking if names_in_text(names_of_module(top), checkout.manifest_text)]
+    return bool(stated) and len(lacking) * _MAX_PART > len(reached)
 
 
 def _missing_of(

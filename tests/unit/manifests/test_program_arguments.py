@@ -64,6 +64,7 @@ ACCEPTED = (
     "--epochs -3", "--epochs EPOCHS", "--lr 1e-4 --debug", "--shift 1 2 3 --debug", "--lr=1", "--debug ...", "a.json",
     "--lr <rate> --debug", "--epochs=--debug", "--epochs $N --debug", "--cache --debug", "--epochs - --debug",
     "--debug @more.txt", "--mode Mode_Name", "--mode MODE", "--mode train/test", "--mode your_mode",
+    "the same hyperparameters", "--lr 0.1 with the same hyperparameters", "--debug [as in the first run]",
 )  # fmt: skip
 # Programs whose options are not all known, or that permit unknown ones.
 OPEN_PROGRAMS = {

@@ -175,6 +175,9 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "an address before cd": (("https://github.com/a/Model.git", "cd Model", "pip install -e ."), "RUN180", [3]),
     "a link": (("https://github.com/a/Model", "pip install torch==2.6.0"), "RUN180", []),
     "a clone": (("git clone https://github.com/a/Model.git", "cd Model"), "RUN180", []),
+    "a clone of a link": (
+        ("git clone [https://github.com/a/Model.git](https://github.com/a/Model.git)", "cd Model"), "RUN180", [],
+    ),
     "a folder that a step makes": (
         ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
     ),
