@@ -59,10 +59,10 @@ def _built_with_torch(
 
 
 def _own_builds(install: Install, files: Files, place_of: Callable[[str], str | None]) -> Iterator[OwnBuild]:
-    """The projects on disk whose isolated build fails at an import of setup.py."""
+    """The projects on disk whose setup.py imports what an isolated build lacks."""
     for each in install.requirements:
         place = _place(each, place_of)
-        if place is not None and not install.no_build_isolation:
+        if place is not None:
             setup, pyproject = (
                 files.of_project(posixpath.join(place, name), each.line) for name in ("setup.py", "pyproject.toml")
             )

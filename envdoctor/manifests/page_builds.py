@@ -79,7 +79,7 @@ def installs_of_addresses(context: GuideContext, state: EnvironmentState) -> dic
             own = shell_command(_INSTALL, isolation, source)
             own = shell_command(_KEEPING, name, isolation, source) if keeps_set else own
             is_own = len(action.requirements) == 1 and "://" not in each.url  # with its `-e`, or `setup.py develop`
-            if any(build.url == each.url for build in action.own_builds):
+            if not action.no_build_isolation and any(build.url == each.url for build in action.own_builds):
                 own = shell_command(_WITHOUT_ISOLATION, _EDITABLE.findall(action.command)[:1], each.url)
                 is_own = False
             command = action.command if is_own and " " in action.command else own

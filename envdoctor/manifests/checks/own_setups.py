@@ -31,7 +31,7 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
         for build in install.action.own_builds:
             is_old = satisfies(python, _FIRST_PYTHON) is False
             modules = [each for each, _ in build.imports if not (each == "pkg_resources" and is_old)]
-            is_kept = is_isolated is False and not build.has_pyproject
+            is_kept = install.action.no_build_isolation or (is_isolated is False and not build.has_pyproject)
             if not modules or is_kept or install.action.built_with_torch or build.url in reported:
                 continue
             reported.add(build.url)

@@ -49,7 +49,7 @@ def build_has_no_code_for_newer_gpus(context: GuideContext) -> Iterator[Problem]
     for environment in context.environments:
         torch = environment.state.packages.get("torch")
         coverage = _coverage(context, torch) if torch else None
-        if not torch or not coverage or "H100" not in coverage.missing:
+        if not torch or not coverage or "H100" not in coverage.missing or _is_there_before(context, torch):
             continue
         version = torch.version.partition("+")[0]
         if (version, coverage.cuda) in seen:
@@ -64,6 +64,17 @@ def build_has_no_code_for_newer_gpus(context: GuideContext) -> Iterator[Problem]
             f"For these GPUs, use torch {_first(context.platform)} or newer, if the code permits it.",
             line=line,
         )
+
+
+def _is_there_before(context: GuideContext, torch: ResolvedPackage) -> bool:
+    """Whether only a project whose setup.py imports torch requires it: another step has installed some release."""
+    builds = (
+        build
+        for each in context.trace.installs
+        if each.action.line == torch.line and "torch" not in each.before.packages
+        for build in each.action.own_builds
+    )
+    return not torch.pinned and any(name == "torch" for build in builds for name, _ in build.imports)
 
 
 def _coverage(context: GuideContext, torch: ResolvedPackage) -> _Coverage | None:

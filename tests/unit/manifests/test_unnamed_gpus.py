@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.cases import each_case
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.machine.recorded import read_recorded
+from envdoctor.resolution.step import NoSolver
 
 _FROM_TORCH_STABLE = "-f https://download.pytorch.org/whl/torch_stable.html"
 NOTED = {  # the commands, and a part of the message
@@ -73,3 +76,15 @@ def test_a_given_machine_has_findings_of_its_own() -> None:
     machine = read_recorded("gh200-480gb")
     found = audit_text(sh("pip install torch==1.13.1", title=""), "README.md", machine, None).result.findings
     assert "RUN240" not in {each.id for each in found}
+
+
+EXTENSION = "import torch\nfrom setuptools import setup\nsetup(name='a', install_requires=['torch{}'])\n"
+
+
+@each_case(("bound", "module", "count"), [(">=1.1", "torch", 0), ("==1.10.2", "torch", 1), (">=1.1", "os", 1)])
+def test_a_torch_that_setup_py_imports_is_there_before(bound: str, module: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / "setup.py").write_text(EXTENSION.format(bound).replace("import torch", f"import {module}"))
+    text = sh("conda create -n a python=3.6", "conda activate a", "python setup.py develop", title="# Setup")
+    found = audit_text(text, str(tmp_path / "INSTALL.md"), None, NoSolver()).result.findings
+    assert len([each for each in found if each.id == "RUN240"]) == count
