@@ -162,7 +162,9 @@ def with_sets(
     if written.text == draft.text and not files:
         return draft._replace(missing=missing)
     again = Draft(written.text, audit_again(written.text, TextsOfFiles(files)), missing, files)
-    return with_corrected_lines(again, kind, audit_again) if again.problems else again
+    corrected = with_corrected_lines(again, kind, audit_again) if again.problems else again
+    is_for_set = corrected.audit.main.python == again.audit.main.python  # with another Python, the set is another one
+    return corrected if is_for_set else again
 
 
 def _with_pins(text: str, usable: Sequence[SolvedSet]) -> str:

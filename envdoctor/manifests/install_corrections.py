@@ -31,6 +31,8 @@ _INDEX = re.compile(
 _CONDA_INSTALL = re.compile(r"(?<![\w./-])(?:conda|mamba)\s+install\s([^&|;\\\"\n]*)")
 # What stands before the version of a Python that a command, an image or an environment selects.
 _SELECTS_PYTHON = r"(\b[Pp]ython\s*(?:={1,2}|:)\s*[\"']?|--python[ =]|\bpython)"
+# The official images have no new Python for a distribution that ended before it.
+_OLD_IMAGE = re.compile(r"\bpython:\d[\w.]*-(?:slim-)?(?:jessie|stretch|buster)\b")
 _OF_TORCH = ("torch", "torchvision", "torchaudio")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
@@ -137,7 +139,7 @@ def use_python(lines: EditedLines, finding: Finding) -> bool:
     """Write the Python for which the release has wheels, where the text selects the Python."""
     suggested = named(r"^Use Python (3\.\d+)\.$", finding.fix)
     old = next((each.value for each in finding.evidence if each.fact == "Python"), "")
-    if not suggested or not re.fullmatch(r"3\.\d+", old):
+    if not suggested or not re.fullmatch(r"3\.\d+", old) or _OLD_IMAGE.search(lines.of(finding.line)):
         return False
     number = rf"{re.escape(old)}(?:\.\d+)?(?![\w.]*\d)"
     return lines.replace(finding.line, rf"{_SELECTS_PYTHON}{number}", rf"\g<1>{suggested}")

@@ -226,7 +226,11 @@ def _needs_newer(use: ProgramUse, package: str, version: str) -> bool:
         return False
     strict = _STRICT.get(top)
     is_strict = strict is not None and strict.fullmatch(owner) is not None
+    fields = fields_of(package, owner) or {}
     for name in use.arguments:
+        inherited = fields.get(name)
+        if inherited is not None and all(each.package != package for each in inherited):
+            continue  # a base class has it where the class does not state it again: `bf16` of GRPOConfig
         spans = [each for each in periods_of(f"{owner}({name})") if each.package == package]
         spans = spans or [each for each in find_argument(top, owner, name) if is_strict and each.package == top]
         is_absent = bool(spans) and not any(span.can_be_in(version) for span in spans)

@@ -41,6 +41,7 @@ def cell(line: str) -> str:
 
 
 # Name: file, text, corrected text.
+VLLM = "RUN pip install vllm==0.10.2 transformers==4.56.2\n"
 CASES: dict[str, tuple[str, str, str]] = {
     "a bound without quotes": ("a.sh", PIP + "pip install trl>=0.23\n", PIP + "pip install 'trl>=0.23'\n"),
     "a missing backslash": (
@@ -95,6 +96,12 @@ CASES: dict[str, tuple[str, str, str]] = {
     "a Python without wheels": (
         "guide.md", sh("uv venv --python 3.8", "uv pip install vllm==0.10.2 transformers==4.56.2"),
         sh("uv venv --python 3.12", "uv pip install vllm==0.10.2 transformers==4.56.2"),
+    ),
+    "an image for that Python": (
+        "Dockerfile", f"FROM python:3.8-bullseye\n{VLLM}", f"FROM python:3.12-bullseye\n{VLLM}",
+    ),
+    "no image for that Python": (
+        "Dockerfile", f"FROM python:3.8-slim-buster\n{VLLM}", f"FROM python:3.8-slim-buster\n{VLLM}",
     ),
     "a package that no step installs": (
         "a.sh", PIP + "accelerate launch a.py\n", PIP + "pip install accelerate\naccelerate launch a.py\n",

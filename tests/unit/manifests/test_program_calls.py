@@ -297,3 +297,20 @@ def test_a_vllm_for_trl_that_the_programs_do_not_use(code: str, status: str, tmp
         tmp_path, "pip install trl==0.15.2 vllm==0.8.5", f"from trl import GRPOConfig\n{code}", "supports vLLM"
     )
     assert found == [status]
+
+
+@each_case(
+    ("argument", "fix"),
+    [
+        ("bf16=True, logging_steps=1", "Use trl 0.17.0, for which the code is written"),  # of TrainingArguments
+        ("steps_per_generation=4", "Other calls of the programs need a release after trl 0.17.0"),
+    ],
+)
+def test_an_argument_of_a_base_class_needs_no_newer_release(argument: str, fix: str, tmp_path: Path) -> None:
+    code = f"from trl import GRPOConfig\nGRPOConfig('a', vllm_dtype='bfloat16', {argument})\n"
+    (tmp_path / "train.py").write_text(code)
+    solver = FixedSolver(FixedIndex(), {"torch": "2.13.0", "trl": "1.14.2", "transformers": "5.14.1"})
+    text = sh("pip install torch trl transformers", "python train.py")
+    result = audit_text(text, str(tmp_path / "README.md"), None, solver).result
+    (found,) = [each for each in result.findings if each.id == "RUN222"]
+    assert found.fix.startswith(fix)
