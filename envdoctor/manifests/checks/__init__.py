@@ -79,6 +79,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     unread_numpy,
     unsearched_modules,
     wheel_contents,
+    wheel_pages,
     wheels,
 )
 from envdoctor.manifests.checks.certainty import with_evidence
