@@ -47,7 +47,7 @@ def plain_commands(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         else:
             text = line.strip().removeprefix("$ ")
             is_sentence = below[:1].islower() and not _START.match(below)
-            is_introduced |= above.rstrip().endswith(_COLON)
+            is_introduced |= above.rstrip(" *_").endswith(_COLON)
             is_command = is_introduced and not is_sentence and _is_whole(text)
         is_introduced = is_command
         if is_command and not _NEGATION.search(above):

@@ -11,7 +11,7 @@ from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module,
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
-from envdoctor.manifests.checkout_code import ReachedImport
+from envdoctor.manifests.checkout_code import Checkout, ReachedImport
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
 from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -19,8 +19,9 @@ from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_
 from envdoctor.manifests.checks.run_modules import uninstalled_modules
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import launches_of_code
+from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_code
 from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.manifests.search_paths import names_other_directories
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, named_otherwise, unread_sources
 from envdoctor.resolution.index_facts import IndexFacts
@@ -79,6 +80,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     is_read = state.resolution == "solved" and not any(each.is_open for each in sources)
     if is_read and len(context.environments) == 1:
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
+    yield from _of_colab(context, checkout)
     reached: dict[str, ReachedImport] = {}
     for each in checkout.reached((*context.guide.launches, *launches_of_code(context))):
         module, name = each.statement.module, each.statement.name
@@ -117,6 +119,24 @@ def _is_for_further_packages(context: GuideContext, reached: Collection[str], na
     lacking = [top for top in reached if not _is_given(top, names)]
     stated = [top for top in lacking if names_in_text(names_of_module(top), checkout.manifest_text)]
     return bool(stated) and len(lacking) * _MAX_PART > len(reached)
+
+
+def _of_colab(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
+    """The first program, and no notebook, that imports google.colab: no index has a package that can be imported."""
+    if hosting_service(context.guide.lines) == "Colab" and context.guide.name.endswith(NOTEBOOK):
+        return
+    for each in checkout.reached(context.guide.launches):
+        launch, name = each.launch, f"{each.statement.module}.{each.statement.name}."
+        if name.startswith("google.colab.") and launch.line and not launch.program.is_notebook:
+            is_for_colab = "colab" in "\n".join(context.guide.lines).lower()
+            yield Problem(
+                "warning" if is_for_colab else "error",
+                f"{each.place} imports google.colab, which only Google Colab has",
+                _evidence(context, "google.colab", each),
+                "Remove the import and what uses it, or run the program on Google Colab.",
+                line=launch.line,
+            )
+            return
 
 
 def _missing_of(

@@ -1,4 +1,4 @@
-"""Packages of a checkout that Python code of its guide imports."""
+"""Packages of a checkout that Python code of its guide imports, and modules of Google Colab in programs."""
 
 from __future__ import annotations
 
@@ -28,3 +28,18 @@ def test_the_code_of_a_guide_imports_a_package_of_its_checkout(
     (root / f"src/{package}/table.py").write_text("import torch\n")
     text = f"{sh('pip install torch==2.8.0')}\n```python\n{code}\n```\n"
     assert [each.status for each in audit_imports(root / "README.md", text)] == expected
+
+
+@each_case(("code", "text", "expected"), [
+    ("from google.colab.patches import cv2_imshow\n", "", ["error"]),
+    ("import google.colab\n", "The notebook runs on Google Colab.\n", ["warning"]),
+    ("try:\n    from google.colab import drive\nexcept ImportError:\n    drive = None\n", "", []),
+    ("import sys\nif 'google.colab' in sys.modules:\n    from google.colab import drive\n", "", []),
+    ("from google import colab\n", "", ["error"]),
+    ("import google\n", "", []),
+])  # fmt: skip
+def test_a_program_imports_a_module_of_colab(code: str, text: str, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / "train.py").write_text(f"import torch\n{code}")
+    guide = f"{text}{sh('pip install torch==2.8.0', 'python train.py')}"
+    assert [each.status for each in audit_imports(tmp_path / "README.md", guide)] == expected

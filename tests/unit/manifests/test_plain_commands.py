@@ -22,6 +22,7 @@ def commands(text: str) -> list[tuple[int, str]]:
         ("1. Web\n   Start it:\n   python3 web.py --port 7860\n   Open it.\n", [(3, "python3 web.py --port 7860")]),
         ("- python -m venv venv\n- source venv/bin/activate # Linux\n- pip install -r r.txt\n",
          [(1, "python -m venv venv"), (2, "source venv/bin/activate # Linux"), (3, "pip install -r r.txt")]),
+        ("**To train run:** \npython train.py\n", [(2, "python train.py")]),
         ("4. python train.py\n", [(1, "python train.py")]),
         ("Install:\n\npip install torch numpy\n\ncd src\n", [(3, "pip install torch numpy"), (5, "cd src")]),
         ("1. Generate\n```python run.py content_image out_dir```\n", [(2, "python run.py content_image out_dir")]),
