@@ -165,7 +165,8 @@ class SetSearch:
             return _result(self.corrected, "not-verified", self.backend, note)
         if self.output:
             return _result(self.corrected, "conflict", self.backend, self.conflict)
-        note = f"each solution of uv has an error: {self.solver.broken}"
+        broken = self.solver.broken
+        note = f"each solution of uv has an error: {broken}" if broken else "uv found no solution within its limits"
         return _result(self.corrected, "not-verified", self.backend, note)
 
     def as_stated(self) -> SolvedSet | None:

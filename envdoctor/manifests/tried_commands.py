@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -69,7 +69,21 @@ def with_tried_commands(
     trials = _Trials([_Path(each, findings) for each in contexts], machine, today, solver)
     findings = trials.with_one_release(findings)
     trials.try_together([each for each in findings if each.status in _PROBLEMS])
-    return tuple(trials.proven(each) if each.status in _PROBLEMS else each for each in findings)
+    proven = [trials.proven(each) if each.status in _PROBLEMS else each for each in findings]
+    return tuple(_without_other_torch(proven))
+
+
+def _without_other_torch(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings, the uncertain ones without commands for another torch than that of a certain one."""
+    certain = {pin for each in findings if each.status in _PROBLEMS for pin in _torch_pins(each.remedies[:1])}
+    for each in findings:
+        is_other = each.status == "unknown" and certain and not certain >= _torch_pins(each.remedies)
+        yield replace(each, remedies=()) if is_other else each
+
+
+def _torch_pins(remedies: Sequence[Remedy]) -> set[str]:
+    texts = (text for remedy in remedies for step in _installs_of(remedy) for text in step.packages)
+    return {text for text in texts if text.startswith("torch==")}
 
 
 def _replaced_pins(remedies: Sequence[Remedy], own: AbstractSet[str]) -> dict[str, str]:

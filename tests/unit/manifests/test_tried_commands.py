@@ -128,3 +128,15 @@ def test_an_installed_dependency_can_be_too_new_for_a_later_pin() -> None:
     (starlette,) = [each for each in found if each.id == "RUN003"]
     assert commands_of(starlette) == ("uv pip install starlette==0.52.1",)
     assert "starlette (required by gradio 3.50.2) resolves today" in starlette.message
+
+
+def test_an_uncertain_finding_installs_the_torch_of_the_certain_ones() -> None:
+    certain = Finding("RUN010", "c", "error", "m", (), "f", steps("uv pip install numpy torch==2.5.1"), line=4)
+    other = Finding("RUN003", "c", "unknown", "m", (), "f", steps("uv pip install torch==2.8.0"), line=4)
+    same = Finding("RUN003", "c", "unknown", "m", (), "f", steps("uv pip install torch==2.5.1 timm"), line=4)
+    none = Finding("RUN003", "c", "unknown", "m", (), "f", steps("uv pip install timm"), line=4)
+    guide = parse_guide(sh("uv pip install torch==2.5.1 numpy"), "a.md")
+    found = with_tried_commands([certain, other, same, none], [guide], None, "2026-11-28", None)
+    assert [bool(each.remedies) for each in found[1:]] == [False, True, True]
+    alone = with_tried_commands([other, none], [guide], None, "2026-11-28", None)
+    assert all(each.remedies for each in alone)
