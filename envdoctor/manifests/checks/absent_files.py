@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.absent_sources import absent_sources
@@ -15,6 +17,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.install_texts import is_manifest
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -52,6 +55,9 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
         if len(same) > 1 or (same and has_entered):
             continue  # the guide leaves out a step that enters or leaves a directory
         line = line_of(context, each.line, each.path)
+        if clone := _clone_next_to(context, each.line):
+            yield _of_clone(context, each.path, line, clone)
+            continue
         nearest = next(iter(same), near)
         yield Problem(
             "warning" if same else "error",
@@ -65,6 +71,29 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
             else "Name a file of the checkout, or use the version of the project that has it.",
             line=line,
         )
+
+
+def _clone_next_to(context: GuideContext, line: int) -> Clone | None:
+    """The clone of another project before a step, if no step enters a directory."""
+    if any(command.name in ("cd", "pushd") and command.line < line for command in context.guide.commands):
+        return None
+    own = own_names(context.guide.checkout.root, "\n".join(context.guide.lines)) if context.guide.checkout else ()
+    clones = [each for each in context.actions(Clone) if each.url and each.line < line]
+    return next((each for each in reversed(clones) if name_key(repository_name(each.url)) not in own), None)
+
+
+def _of_clone(context: GuideContext, path: str, line: int, clone: Clone) -> Problem:
+    directory = repository_name(clone.url)
+    return Problem(
+        "warning",
+        f"{path} is not in the checkout, and no step enters {directory}, which a step before clones",
+        (
+            guide_evidence(context, "clone", clone.command, clone.line),
+            guide_evidence(context, "file", path, line),
+        ),
+        f"If {directory} has the file, run {shell_command('cd {}', directory)} first.",
+        line=line,
+    )
 
 
 @rule("RUN208", kind="guide", severity="error", cause="dependency-pin-violated", url=COPY)

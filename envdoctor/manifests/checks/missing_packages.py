@@ -78,7 +78,7 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
             continue  # another package can require it, or the text names another way to install it
         code = (line for line in _code_lines(context) if not _REQUIREMENT.match(line[1]))
         line = next((line for line in code if re.search(use.pattern, line[1])), None)
-        if line and use.package not in reported:
+        if line and use.package not in reported and not _is_listed(context, use.package):
             reported.add(use.package)
             yield _problem(context, use, line, "warning", f"`{line[1].strip()[:80]}` needs {use.package}")
     for use in guide_tables().use:
@@ -88,6 +88,12 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
         if line:
             reported.add(use.package)
             yield _problem(context, use, line, "info", f"the text promises {use.package}")
+
+
+def _is_listed(context: GuideContext, package: str) -> bool:
+    """Whether an item of a list states the package as a requirement: "- `flash-attn>=2.6.3`"."""
+    name = re.escape(package).replace(r"\-", "[-_ ]?")
+    return any(re.match(rf"(?i)\s*(?:[-*+]|\d+[.)])\s+[`*_]*{name}(?![\w-])", text) for text in context.guide.lines)
 
 
 def _problem(context: GuideContext, use: PackageUse, line: Line, status: str, text: str) -> Problem:

@@ -178,7 +178,12 @@ def _brought_by_conda(context: GuideContext, install: InstallStep) -> set[str]:
 
 
 def _is_harmless(install: InstallStep, old: ResolvedPackage, new: ResolvedPackage) -> bool:
-    """Whether a torch of any release is replaced by one for no newer CUDA, with all that was installed for it."""
+    """Whether a torch of any release is replaced by one for no newer CUDA, with all that was installed for it.
+
+    Or by a pin for the same CUDA as that of its index, before anything was compiled for it.
+    """
+    if old.name == "torch" and new.pinned and old.origin not in ("PyPI", IMAGE_ORIGIN, "conda"):
+        return bool(old.cuda) and old.cuda == new.cuda and not _is_built_for(install)
     is_open = old.name == "torch" and not old.pinned and not old.specifier and not _is_built_for(install)
     is_of_chosen_index = old.origin != "PyPI" and old.origin.endswith(f"cu{old.cuda.replace('.', '')}")
     if not is_open or is_of_chosen_index or "cpu" in (old.cuda, new.cuda) or not (old.cuda and new.cuda):

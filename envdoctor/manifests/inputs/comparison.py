@@ -32,6 +32,7 @@ _VARIANT = re.compile(
     r"(?=\.|[-_])",
     re.IGNORECASE,
 )
+_FOR_GPU = re.compile(r"gpu|cuda|(?<![a-z])cu\d", re.IGNORECASE)  # in the name of a file
 _NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
 
 
@@ -104,11 +105,19 @@ def _compare(name: str, documents: Sequence[NamedDocument]) -> Iterator[Problem]
     statements = [each for document in documents for each in _statements(document, name)]
     exact = [each for each in statements if each.version]
     for first, second in combinations(exact, 2):
-        if not _are_apart(first.file, second.file) and public_part(first.version) != public_part(second.version):
+        is_other_machine = _is_cpu_and_gpu(first, second) or _is_cpu_and_gpu(second, first)
+        if is_other_machine or _are_apart(first.file, second.file):
+            continue
+        if public_part(first.version) != public_part(second.version):
             yield _difference(name, first, second)
     for wide, each in product([each for each in statements if each.specifier], exact):
         if not _are_apart(each.file, wide.file) and satisfies(public_part(each.version), wide.specifier) is False:
             yield _difference(name, wide, each)
+
+
+def _is_cpu_and_gpu(first: _Statement, second: _Statement) -> bool:
+    """Whether a build for the CPU is compared with a file for a GPU: `torch==1.7.0+cpu`, `requirements_gpu.txt`."""
+    return first.version.endswith("+cpu") and bool(_FOR_GPU.search(posixpath.basename(second.file)))
 
 
 def _are_apart(first: str, second: str) -> bool:

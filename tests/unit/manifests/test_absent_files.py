@@ -70,6 +70,13 @@ def test_files_that_other_steps_make(name: str, clone: Path) -> None:
     assert not _found(clone, sh("pip install torch==2.8.0", *OTHER_STEPS[name]))
 
 
+@each_case("repository, status", [("https://github.com/a/other", "warning"), ("https://github.com/a/own", "error")])
+def test_a_file_of_another_project_that_no_step_enters(repository: str, status: str, clone: Path) -> None:
+    (clone / "pyproject.toml").write_text("[project]\nname = 'own'\n")
+    found = _found(clone, sh(f"git clone {repository}", "pip install -r needs.txt torch==2.8.0"))
+    assert [(each[1], "no step enters other" in each[3]) for each in found] == [(status, status == "warning")]
+
+
 def test_ignored_files_and_folders_without_git(clone: Path) -> None:
     (clone / ".gitignore").write_text("gpu.txt\n")
     assert not _found(clone, sh(INSTALL))

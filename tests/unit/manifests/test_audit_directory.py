@@ -80,6 +80,14 @@ def test_each_manifest_is_audited_and_copies_of_other_projects_are_not(tmp_path:
     assert (result.findings, exit_code) == ((), 0)
 
 
+@each_case(("pin", "count"), [("torch==2.7.1+cpu", 0), ("torch==2.7.1", 1)])
+def test_a_build_for_the_cpu_is_not_compared_with_a_file_for_a_gpu(pin: str, count: int, tmp_path: Path) -> None:
+    page = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    write(tmp_path, Dockerfile=DOCKERFILE.replace("torch==2.7.1", f"{pin} {page}"))
+    (tmp_path / "requirements_gpu.txt").write_text("torch==2.8.0\n")
+    assert len(audit(tmp_path)[0].differences) == count
+
+
 def test_versions_of_different_files_are_compared(tmp_path: Path) -> None:
     write(
         tmp_path,
