@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import subprocess
 import sys
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.explained import explain_text
 from support.report_stack import torch_stack
 
-from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED, calibration, confidence_of
 from envdoctor.knowledge.causes import Question, causes
 from envdoctor.knowledge.symptoms import symptom_table
@@ -77,7 +76,7 @@ def test_the_documented_table_is_the_measured_one() -> None:
     ],
 )
 def test_an_undecidable_text_has_questions_and_no_likely_cause(text: str) -> None:
-    explanation = explain(io.BytesIO(text.encode()))
+    explanation = explain_text(text)
     assert explanation.causes
     assert all(cause.confidence < UNDECIDED for cause in explanation.causes)
     assert explanation.causes[0].find_out
@@ -91,7 +90,7 @@ def test_a_text_that_decides_has_no_questions() -> None:
         "Bfloat16 is only supported on GPUs with compute capability of at least 8.0. "
         "Your Tesla T4 GPU has compute capability 7.5."
     )
-    (first, *_) = explain(io.BytesIO(text.encode())).causes
+    (first, *_) = explain_text(text).causes
     assert first.confidence > 0.9
     assert not first.find_out
 
@@ -99,7 +98,7 @@ def test_a_text_that_decides_has_no_questions() -> None:
 def test_facts_decide_a_text_that_does_not() -> None:
     error = "TypeError: Accelerator.__init__() got an unexpected keyword argument 'dispatch_batches'"
     stack = torch_stack("2.8.0+cu128", packages={"accelerate": "1.2.0"})
-    (first, *_) = explain(io.BytesIO(error.encode()), stack=stack).causes
+    (first, *_) = explain_text(error, stack=stack).causes
     assert first.cause == "library-too-new"
     assert first.confidence > UNDECIDED
 
@@ -110,7 +109,7 @@ def test_a_finding_on_a_pasted_report_does_not_explain_another_error() -> None:
         "AssertionError: H must be 128, but got 16\n\nPython: 3.10.12\nCUDA available: True\nGPU 0: NVIDIA H100\n"
         "PyTorch: 2.6.0+cu124\nsglang: 0.4.6.post1\nxgrammar: 0.1.11\ntransformers: 4.51.1\n"
     )
-    explanation = explain(io.BytesIO(text.encode()))
+    explanation = explain_text(text)
     assert [cause.cause for cause in explanation.causes] == ["dependency-pin-violated"]
     assert explanation.causes[0].findings
     assert explanation.causes[0].confidence < 0.4

@@ -6,6 +6,7 @@ import io
 import json
 
 from support.cases import each_case
+from support.explained import explain_text
 from support.paths import DATA
 
 from envdoctor.explain import explain
@@ -110,14 +111,14 @@ def test_text_without_a_report_has_no_summary() -> None:
     ],
 )
 def test_a_timeout_during_training_names_the_rank_and_not_the_transport(case: str, words: str) -> None:
-    first = explain(io.BytesIO(RUNS[case].encode())).causes[0]
+    first = explain_text(RUNS[case]).causes[0]
     assert first.cause == "collective-stalled"
     assert words in first.fix
     assert "NCCL_P2P_DISABLE" not in first.fix
 
 
 def test_a_timeout_of_the_first_collective_is_about_the_transport() -> None:
-    first = explain(io.BytesIO(report(1, 1).encode())).causes[0]
+    first = explain_text(report(1, 1)).causes[0]
     assert first.cause == "nccl-p2p-blocked"
     assert "rank 0 did not report" in first.fix
 

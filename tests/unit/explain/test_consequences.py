@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 from support.cases import each_case
-
-from envdoctor.explain import explain
+from support.explained import best_cause
 
 SCHEDULER = (
     "[TP0] Scheduler hit an exception: Traceback (most recent call last):\nValueError: 14784 is not divisible\n"
@@ -34,8 +31,7 @@ ROCR = "$ ROCR_VISIBLE_DEVICES=0 llama-bench -m model.gguf\n"
 
 def first_cause(text: str) -> str:
     """The first cause; empty if there is none that the text decides."""
-    found = explain(io.BytesIO(text.encode()))
-    best = max((*found.causes, *found.program_errors), key=lambda cause: cause.score, default=None)
+    best = best_cause(text)
     return best.cause if best else ""
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from support.explained import all_causes
 
-from envdoctor.explain import Cause, explain
 from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.outcome import states_no_failure
 
@@ -24,11 +22,6 @@ because of the following conflicts:
   torch==2.4.0 (from project)
   torch>=2.5 (from <Candidate vllm@0.6.4>)
 """
-
-
-def causes_of(text: str) -> tuple[Cause, ...]:
-    found = explain(io.BytesIO(text.encode()))
-    return (*found.causes, *found.program_errors)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +83,7 @@ def causes_of(text: str) -> tuple[Cause, ...]:
     ],
 )
 def test_an_everyday_message_has_its_cause(text: str, cause: str) -> None:
-    first = causes_of(text)[0] if "equire" not in text else max(causes_of(text), key=lambda each: each.score)
+    first = all_causes(text)[0] if "equire" not in text else max(all_causes(text), key=lambda each: each.score)
     assert first.cause == cause
     assert first.confidence > UNDECIDED
 
@@ -104,7 +97,7 @@ def test_an_everyday_message_has_its_cause(text: str, cause: str) -> None:
     ],
 )
 def test_a_state_that_has_several_reasons_names_the_command_that_decides(text: str) -> None:
-    first = causes_of(text)[0]
+    first = all_causes(text)[0]
     assert (first.cause, first.undecided) == ("pod-not-running", True)
     assert first.find_out[0].command.startswith("kubectl")
 
@@ -127,7 +120,7 @@ def test_a_state_that_has_several_reasons_names_the_command_that_decides(text: s
     ],
 )
 def test_a_consequence_names_the_command_that_finds_its_reason(text: str, cause: str, program: str) -> None:
-    first = causes_of(text)[0]
+    first = all_causes(text)[0]
     assert (first.cause, first.undecided) == (cause, True)
     assert first.find_out[0].command.split()[0] == program
 
@@ -150,7 +143,7 @@ def test_a_consequence_names_the_command_that_finds_its_reason(text: str, cause:
     ],
 )
 def test_a_healthy_text_has_no_cause(text: str) -> None:
-    assert [each.cause for each in causes_of(text) if each.confidence >= SILENT] == []
+    assert [each.cause for each in all_causes(text) if each.confidence >= SILENT] == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +163,7 @@ def test_a_healthy_text_has_no_cause(text: str) -> None:
     ],
 )
 def test_a_sentence_about_a_sound_state_is_not_similar_to_an_error(sentence: str) -> None:
-    assert [each.cause for each in causes_of(sentence) if each.confidence >= SILENT] == []
+    assert [each.cause for each in all_causes(sentence) if each.confidence >= SILENT] == []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +181,7 @@ def test_a_sentence_about_a_failure_is_no_sound_state(text: str) -> None:
 
 
 def test_a_command_for_the_platform_works_in_every_shell() -> None:
-    (first, *_) = causes_of("PS C:\\proj> pip install triton\nERROR: No matching distribution found for triton")
+    (first, *_) = all_causes("PS C:\\proj> pip install triton\nERROR: No matching distribution found for triton")
     assert [remedy.commands for remedy in first.remedies] == [
         ('python -c "import platform; print(platform.python_version(), platform.platform())"',)
     ]
@@ -199,9 +192,9 @@ def test_a_misspelt_sub_command_resembles_no_other_program() -> None:
         "usage: lmdeploy [-h] [-v] {lite,serve,list,check_env,chat} ...\n"
         "lmdeploy: error: argument command: invalid choice: 'check_en' (choose from 'lite', 'serve', 'check_env')\n"
     )
-    assert not causes_of(text)
+    assert not all_causes(text)
 
 
 def test_a_build_without_nvcc_and_hipcc() -> None:
-    found = causes_of("CMake Error at CMakeLists.txt:45 (message):\n  Neither CUDA nor HIP found")
+    found = all_causes("CMake Error at CMakeLists.txt:45 (message):\n  Neither CUDA nor HIP found")
     assert [each.cause for each in found] == ["cuda-home-missing"]

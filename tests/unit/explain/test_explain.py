@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope, environment, interpreter
+from support.explained import explain_text
 from support.paths import ROOT
 from support.remedies import commands_of
 
@@ -69,7 +70,7 @@ def test_a_literal_is_tried_a_limited_number_of_times_per_block() -> None:
 
 def test_colours_and_carriage_returns_are_ignored() -> None:
     text = "\x1b[31mRuntimeError\x1b[0m: The NVIDIA driver on your system is too old (found version 12040).\r\n"
-    assert explain(io.BytesIO(text.encode())).causes[0].cause == "driver-too-old"
+    assert explain_text(text).causes[0].cause == "driver-too-old"
 
 
 def test_notes_of_the_trainer_are_not_symptoms() -> None:
@@ -100,7 +101,7 @@ def test_facts_of_the_machine_lower_the_score() -> None:
 
 
 def test_fix_contains_installed_versions() -> None:
-    first = explain(io.BytesIO(OLD_DRIVER.encode())).causes[0]
+    first = explain_text(OLD_DRIVER).causes[0]
     assert first.cause == "driver-too-old"
     assert "{" not in first.fix + "".join(commands_of(first))
 
@@ -220,7 +221,7 @@ def test_variables_with_an_error_are_no_report(tmp_path: Path) -> None:
     [("in windows server", "platform-no-wheel"), ("in windows of 200 tokens", "wrong-python-env")],
 )
 def test_a_text_names_windows(place: str, cause: str) -> None:
-    found = explain(io.BytesIO(f"It fails {place}\nModuleNotFoundError: No module named 'triton'\n".encode())).causes
+    found = explain_text(f"It fails {place}\nModuleNotFoundError: No module named 'triton'\n").causes
     assert [each.cause for each in found[:1]] == [cause]
 
 

@@ -6,6 +6,7 @@ import io
 import re
 
 from support.cases import each_case
+from support.explained import explain_text
 from support.remedies import commands_of
 from support.report_stack import make_machine, torch_stack
 
@@ -49,7 +50,7 @@ def sample_value(placeholder: re.Match[str]) -> str:
 
 
 def first_cause(text: str, machine: Machine | None = None, stack: Stack | None = None) -> Cause:
-    return explain(io.BytesIO(text.encode()), machine, stack).causes[0]
+    return explain_text(text, machine, stack).causes[0]
 
 
 def test_every_notation_is_bounded_and_has_no_default() -> None:

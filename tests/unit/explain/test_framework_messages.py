@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 from support.cases import each_case
+from support.explained import explain_text
 
-from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED
 
 INDEX = "Looking in indexes: https://download.pytorch.org/whl/{}\n"
@@ -29,7 +27,7 @@ FAILED = "Failed to create CUDAExecutionProvider. "
     ],
 )
 def test_a_message_has_its_cause(text: str, cause: str) -> None:
-    found = explain(io.BytesIO(text.encode())).causes
+    found = explain_text(text).causes
     assert [each.cause for each in found][:1] == [cause]
 
 
@@ -41,7 +39,7 @@ def test_a_message_has_its_cause(text: str, cause: str) -> None:
     ],
 )
 def test_a_message_with_several_reasons_names_what_to_find_out(text: str) -> None:
-    (cause,) = explain(io.BytesIO(text.encode())).causes
+    (cause,) = explain_text(text).causes
     assert cause.find_out
     assert cause.confidence <= UNDECIDED
 
@@ -58,4 +56,4 @@ def test_a_message_with_several_reasons_names_what_to_find_out(text: str) -> Non
     ],
 )
 def test_a_sound_message_has_no_cause(text: str) -> None:
-    assert not explain(io.BytesIO(text.encode())).causes
+    assert not explain_text(text).causes

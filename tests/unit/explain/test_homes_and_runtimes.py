@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 from support.cases import each_case
-
-from envdoctor.explain import explain
+from support.explained import first_cause
 
 CACHE = "There was a problem when trying to write in your cache folder ({}). You should set the environment variable"
 NO_CPU_BNB = "UserWarning: The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers"
 NO_DRIVER = "CUDA SETUP: WARNING! libcuda.so not found! Do you have a CUDA driver installed?\n"
 NO_CLI = 'exec: "/usr/bin/nvidia-container-cli": stat /usr/bin/nvidia-container-cli: no such file or directory'
-
-
-def first_cause(text: str) -> str | None:
-    found = explain(io.BytesIO(text.encode())).causes
-    return found[0].cause if found else None
 
 
 @each_case(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from support.explained import explain_text
 from support.remedies import commands_of
-
-from envdoctor.explain import explain
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
 CAUSE = "dependency-pin-violated"
@@ -52,7 +49,7 @@ WORKS = '"POST /v1/completions HTTP/1.1" 200 OK\n'
 
 @pytest.mark.parametrize("text", [ATTRIBUTE, CLASS_BODY, LATE_PART, GENERATED, NOTE + ATTRIBUTE])
 def test_a_package_that_fails_at_import_needs_other_releases(text: str) -> None:
-    (first, *_) = explain(io.BytesIO(text.encode())).causes
+    (first, *_) = explain_text(text).causes
     assert first.cause == CAUSE
     assert first.confidence >= 0.5
     assert "acme_models" in first.fix
@@ -60,13 +57,11 @@ def test_a_package_that_fails_at_import_needs_other_releases(text: str) -> None:
 
 @pytest.mark.parametrize("text", [OWN_IMPORT, OWN_CALL, OWN_DATA, ATTRIBUTE + WORKS])
 def test_other_errors_are_no_import_failures(text: str) -> None:
-    assert not [
-        each for each in explain(io.BytesIO(text.encode())).causes if each.cause == CAUSE and each.confidence >= 0.5
-    ]
+    assert not [each for each in explain_text(text).causes if each.cause == CAUSE and each.confidence >= 0.5]
 
 
 def test_the_line_of_the_error_is_shown() -> None:
-    (first, *_) = explain(io.BytesIO((NOTE + ATTRIBUTE).encode())).causes
+    (first, *_) = explain_text(NOTE + ATTRIBUTE).causes
     assert first.lines == ("AttributeError: module 'acme_arrays' has no attribute 'strings'",)
     assert first.line_numbers == (9,)
 
@@ -91,7 +86,7 @@ def test_a_crash_of_a_compiled_module_names_its_package() -> None:
     text = faulthandler_dump(
         LOADING, f'{SITE}/acme_arrays/__init__.py", line 65 in <module>', '<string>", line 1 in <module>'
     )
-    (first, *_) = explain(io.BytesIO(text.encode())).causes
+    (first, *_) = explain_text(text).causes
     assert commands_of(first) == ("python -X faulthandler -c 'import acme_arrays'",)
     assert first.undecided
 
@@ -100,4 +95,4 @@ def test_a_crash_in_a_call_names_no_package() -> None:
     text = faulthandler_dump(
         f'File "{SITE}/acme_arrays/sort.py", line 12 in sort', '/home/user/job/train.py", line 4 in <module>'
     )
-    assert explain(io.BytesIO(text.encode())).causes == ()
+    assert explain_text(text).causes == ()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
+from support.explained import explain_text
 from support.paths import DATA
 
-from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED
 
 LINES = json.loads((DATA / "issue_lines.json").read_text())
@@ -20,7 +19,7 @@ ENGINE_FAILED = (
 
 
 def causes_of(text: str) -> dict[str, float]:
-    explanation = explain(io.BytesIO(text.encode()))
+    explanation = explain_text(text)
     return {each.cause: each.confidence for each in (*explanation.causes, *explanation.program_errors)}
 
 

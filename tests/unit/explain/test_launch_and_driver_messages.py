@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 from support.cases import each_case
-
-from envdoctor.explain import explain
+from support.explained import first_cause
 
 OLD_DRIVER = "driver-too-old"
 SOLVER = "error    libmamba Could not solve for environment specs\n"
@@ -15,11 +12,6 @@ NVRTC = "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --
 
 WANTED = "ERROR: Could not find a version that satisfies the requirement {}"
 CONFLICT = "alignscore 0.1.3 requires transformers{}, but you have transformers {} which is incompatible."
-
-
-def first_cause(text: str) -> str | None:
-    found = explain(io.BytesIO(text.encode())).causes
-    return found[0].cause if found else None
 
 
 @each_case(

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from support.explained import all_causes
 from support.remedies import commands_of
 
-from envdoctor.explain import explain
 from envdoctor.explain.missing_modules import requested_packages
-from envdoctor.explain.rank import Cause
-
-
-def causes_of(text: str) -> tuple[Cause, ...]:
-    found = explain(io.BytesIO(text.encode()))
-    return (*found.causes, *found.program_errors)
 
 
 @pytest.mark.parametrize(
@@ -28,19 +20,19 @@ def causes_of(text: str) -> tuple[Cause, ...]:
     ],
 )
 def test_missing_package_is_named_with_the_command_that_installs_it(text: str, command: str) -> None:
-    (cause,) = causes_of(text)
+    (cause,) = all_causes(text)
     assert cause.cause == "wrong-python-env"
     assert command in commands_of(cause)
 
 
 def test_package_that_is_built_for_the_machine_has_no_plain_install() -> None:
-    (cause,) = causes_of("ModuleNotFoundError: No module named 'mamba_ssm'")
+    (cause,) = all_causes("ModuleNotFoundError: No module named 'mamba_ssm'")
     assert "mamba-ssm" in cause.fix
     assert not [each for each in commands_of(cause) if "pip install" in each]
 
 
 def test_unknown_module_can_be_a_file_of_the_program() -> None:
-    (cause,) = causes_of("ModuleNotFoundError: No module named 'utils.data'")
+    (cause,) = all_causes("ModuleNotFoundError: No module named 'utils.data'")
     assert cause.cause == "module-of-program-missing"
     assert cause.confidence < 0.5
 
@@ -54,11 +46,11 @@ def test_unknown_module_can_be_a_file_of_the_program() -> None:
     ],
 )
 def test_other_lines_name_no_missing_package(text: str) -> None:
-    assert "wrong-python-env" not in {each.cause for each in causes_of(text)}
+    assert "wrong-python-env" not in {each.cause for each in all_causes(text)}
 
 
 def test_another_cause_has_precedence() -> None:
-    causes = causes_of(
+    causes = all_causes(
         "ImportError: libGL.so.1: cannot open shared object file\nModuleNotFoundError: No module named 'cv2'"
     )
     assert causes[0].cause == "system-library-missing"

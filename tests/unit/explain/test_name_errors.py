@@ -6,6 +6,7 @@ import io
 
 import pytest
 from support.cases import each_case
+from support.explained import explain_text
 from support.report_stack import make_machine, torch_stack
 
 from envdoctor.explain import explain
@@ -180,7 +181,7 @@ def test_direction_of_a_module_and_of_a_name_in_it(text: str, versions: dict[str
 )
 def test_the_command_installs_a_release_that_has_the_member(text: str, requirement: str) -> None:
     commands = [
-        command for cause in explain(io.BytesIO(text.encode())).causes[:1]
+        command for cause in explain_text(text).causes[:1]
         for remedy in cause.remedies for command in remedy.commands
     ]  # fmt: skip
     assert [each for each in commands if each.startswith("uv pip install ")] == (
@@ -199,7 +200,7 @@ def test_no_release_is_installed_that_another_package_excludes(trl: str, command
 
 
 def test_the_fix_names_both_directions_of_a_member_that_was_added_again() -> None:
-    cause = explain(io.BytesIO(removed_name("ALLOWED_LAYER_TYPES").encode())).causes[0]
+    cause = explain_text(removed_name("ALLOWED_LAYER_TYPES")).causes[0]
     assert all(version in cause.fix for version in ("4.57.6", "5.0.0", "5.4.0"))
 
 
@@ -292,9 +293,7 @@ def test_attributes_that_init_sets(text: str, versions: dict[str, str], causes: 
 )
 def test_a_name_of_another_library_is_a_mistake_of_the_program(text: str) -> None:
     """Similar known errors are suggestions, with a low percentage."""
-    assert all(
-        cause.confidence < UNDECIDED / 2 for cause in explain(io.BytesIO(f"ImportError: {text}".encode())).causes
-    )
+    assert all(cause.confidence < UNDECIDED / 2 for cause in explain_text(f"ImportError: {text}").causes)
 
 
 HUB_ERRORS = "    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError"
@@ -316,7 +315,7 @@ VALUE_HEAD = missing("AutoModelForCausalLMWithValueHead", "trl")
 )
 def test_first_cause_of_recorded_runs(lines: list[str], causes: list[str]) -> None:
     text = "\n".join(lines)
-    assert [cause.cause for cause in explain(io.BytesIO(text.encode())).causes][:1] == causes
+    assert [cause.cause for cause in explain_text(text).causes][:1] == causes
 
 
 @each_case(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from support.explained import explain_text
 
-from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.outcome import works_at_end
 
@@ -30,7 +28,7 @@ FALLBACK = "FlashAttention 3 requires Hopper GPUs or newer, falling back to Flas
 
 def test_a_fall_back_explains_no_error_of_other_lines() -> None:
     def confidence(text: str) -> dict[str, float]:
-        return {each.cause: each.confidence for each in explain(io.BytesIO(text.encode())).causes}
+        return {each.cause: each.confidence for each in explain_text(text).causes}
 
     assert confidence(FALLBACK)["gpu-unsupported-by-library"] > UNDECIDED
     assert confidence(FALLBACK + CRASH).get("gpu-unsupported-by-library", 0.0) < UNDECIDED
@@ -52,7 +50,7 @@ def test_a_fall_back_explains_no_error_of_other_lines() -> None:
     ],
 )
 def test_the_log_of_a_run_that_works_has_no_cause(text: str, cause: str, is_named: bool) -> None:
-    causes = explain(io.BytesIO(text.encode())).causes
+    causes = explain_text(text).causes
     assert (cause in {each.cause for each in causes if each.confidence >= 0.5}) is is_named, causes
 
 
@@ -63,7 +61,7 @@ def test_a_text_without_completed_work_shows_no_outcome() -> None:
 
 def test_a_name_that_came_back_leaves_the_direction_open() -> None:
     line = "ImportError: cannot import name 'ALLOWED_LAYER_TYPES' from 'transformers.configuration_utils'"
-    (first, *_) = explain(io.BytesIO(line.encode())).causes
+    (first, *_) = explain_text(line).causes
     assert first.undecided
     assert first.confidence < 0.5
     assert "5.4.0 has again" in first.find_out[0].shows
@@ -79,5 +77,5 @@ def test_a_name_that_came_back_leaves_the_direction_open() -> None:
     ],
 )
 def test_a_line_that_reports_success_is_not_similar_to_an_error(text: str, causes: list[str]) -> None:
-    found = explain(io.BytesIO(text.encode())).causes
+    found = explain_text(text).causes
     assert [each.cause for each in found if each.confidence >= UNDECIDED or not causes][:1] == causes

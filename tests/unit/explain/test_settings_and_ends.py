@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import io
-
 from support.cases import each_case
-
-from envdoctor.explain import explain
+from support.explained import explain_text, first_cause
 
 NVCC = "nvcc fatal   : Unsupported gpu architecture "
 OLD_DRIVER = """
 level=DEBUG msg="Unable to load nvcuda" error="/usr/lib/libcuda.so.418.74: wrong ELF class: ELFCLASS32"
 dlerr: /usr/lib64/libcuda.so.418.74: undefined symbol: cuCtxCreate_v3
 """
-
-
-def first_cause(text: str) -> str | None:
-    found = explain(io.BytesIO(text.encode())).causes
-    return found[0].cause if found else None
 
 
 @each_case(
@@ -79,11 +71,11 @@ C1083 = "main.c(12): fatal error C1083: “Python.h”: No such file or director
     ],
 )
 def test_a_compiled_file_is_named_by_its_package(path: str, name: str) -> None:
-    (found,) = explain(io.BytesIO(f"ImportError: {path}{UNDEFINED}".encode())).causes
+    (found,) = explain_text(f"ImportError: {path}{UNDEFINED}").causes
     assert found.fix.startswith(name)
 
 
 def test_an_embedded_python_gets_headers_of_its_release() -> None:
-    found = explain(io.BytesIO(f"D:\\sd\\python_embeded>python.exe test.py\n{C1083}\n".encode())).causes[0]
+    found = explain_text(f"D:\\sd\\python_embeded>python.exe test.py\n{C1083}\n").causes[0]
     assert (found.cause, "python_embeded" in found.fix) == ("python-headers-missing", True)
-    assert "apt" in explain(io.BytesIO(f"/tmp/{C1083}\n".encode())).causes[0].fix
+    assert "apt" in explain_text(f"/tmp/{C1083}\n").causes[0].fix

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from support.explained import explain_text
 
-from envdoctor.explain.rank import Cause, explain
+from envdoctor.explain.rank import Cause
 
 LIKELY = 0.4
 
 
 def likely_causes(text: str) -> list[Cause]:
     """The causes in the environment that the result presents as likely."""
-    return [cause for cause in explain(io.BytesIO(text.encode())).causes if cause.confidence >= LIKELY]
+    return [cause for cause in explain_text(text).causes if cause.confidence >= LIKELY]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from support.cases import each_case
+from support.explained import explain_text
 from support.paths import DATA
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
 from support.report_stack import make_machine, torch_stack
 
-from envdoctor.explain import explain
 from envdoctor.explain.scan import WINDOW_LENGTH, scan
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
@@ -84,7 +84,7 @@ def test_real_error_texts_are_explained_as_recorded(path: Path) -> None:
     found: dict[str, Any] = {}
     wrong = []
     for case in cases:
-        explanation = explain(io.BytesIO(case["text"].encode()))
+        explanation = explain_text(case["text"])
         ranked = explanation.causes
         if case["cause"] and causes()[case["cause"]].program_error:
             assert not [each.cause for each in ranked if each.confidence >= 0.4], case["id"]
@@ -124,7 +124,7 @@ def test_explanations_of_samples_are_as_recorded() -> None:
     stack = torch_stack("2.8.0+cu128", packages=packages)
     found = {}
     for symptom in {symptom.cause: symptom for symptom in TABLE.symptoms}.values():
-        explanation = explain(io.BytesIO(symptom.sample.encode()), machine, stack)
+        explanation = explain_text(symptom.sample, machine, stack)
         found[symptom.id] = [
             [each.score, each.line_numbers, each.against, each.fix, commands_of(each), each.check]
             for each in (*explanation.causes, *explanation.program_errors)

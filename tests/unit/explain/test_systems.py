@@ -7,10 +7,12 @@ import shlex
 
 import pytest
 from support.cases import each_case
+from support.explained import explain_text
+from support.remedies import commands_of
 from support.report_stack import make_machine, torch_stack
 
 from envdoctor.core.remedies import either
-from envdoctor.explain import Cause, explain
+from envdoctor.explain import Cause
 from envdoctor.explain.scan import scan
 from envdoctor.explain.systems import UNIX_ONLY, System, command_on, remedies_on, system_of
 from envdoctor.knowledge.causes import causes
@@ -27,11 +29,7 @@ A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it ma
 
 
 def first(text: str) -> Cause:
-    return explain(io.BytesIO(text.encode())).causes[0]
-
-
-def commands(cause: Cause) -> list[str]:
-    return [command for remedy in cause.remedies for command in remedy.commands]
+    return explain_text(text).causes[0]
 
 
 @each_case(
@@ -109,11 +107,11 @@ def test_no_remedy_or_check_starts_a_program_that_the_system_lacks(system: Syste
 
 
 def test_explanations_have_the_commands_of_their_system() -> None:
-    assert commands(first(NUMPY))[-1] == 'uv pip install "numpy>=1.26,<2"'
-    (compiler,) = commands(first("error: Microsoft Visual C++ 14.0 or greater is required."))
+    assert commands_of(first(NUMPY))[-1] == 'uv pip install "numpy>=1.26,<2"'
+    (compiler,) = commands_of(first("error: Microsoft Visual C++ 14.0 or greater is required."))
     assert compiler == "where.exe cl"  # in PowerShell `where` is another command
-    assert "wmic" not in "".join(commands(first(PAGE_FILE)))  # Windows 11 no longer has it
-    assert not any("nvidia-smi" in line for line in [*commands(first(MPS)), first(MPS).check])
+    assert "wmic" not in "".join(commands_of(first(PAGE_FILE)))  # Windows 11 no longer has it
+    assert not any("nvidia-smi" in line for line in [*commands_of(first(MPS)), first(MPS).check])
     windows = first("LoadLibrary failed with error 126 onnxruntime_providers_cuda.dll onnxruntime")
     assert (windows.cause, windows.check.split()[0]) == ("cudart-missing", "where.exe")
     assert first(MISSING).check.startswith("ldconfig")
@@ -121,8 +119,8 @@ def test_explanations_have_the_commands_of_their_system() -> None:
 
 def test_a_text_that_is_judged_with_facts_of_this_machine_keeps_its_commands() -> None:
     machine = make_machine(["NVIDIA H100 80GB HBM3"], driver="570.133.20")
-    found = explain(io.BytesIO(NUMPY.encode()), machine, torch_stack("2.8.0+cu128"))
-    assert "uv pip install 'numpy>=1.26,<2'" in commands(found.causes[0])
+    found = explain_text(NUMPY, machine, torch_stack("2.8.0+cu128"))
+    assert "uv pip install 'numpy>=1.26,<2'" in commands_of(found.causes[0])
 
 
 ORT = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_providers_cuda.so with error: "
@@ -153,7 +151,7 @@ ORT = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_pro
 def test_verification_is_of_the_failing_program(text: str, word: str, foreign: str) -> None:
     found = first(text)
     assert word in found.check
-    assert foreign not in "\n".join([found.fix, *commands(found), found.check])
+    assert foreign not in "\n".join([found.fix, *commands_of(found), found.check])
 
 
 @each_case(
@@ -167,7 +165,7 @@ def test_verification_is_of_the_failing_program(text: str, word: str, foreign: s
     ],
 )
 def test_sentences_of_a_documentation_have_no_cause(text: str) -> None:
-    assert all(cause.confidence < 0.4 for cause in explain(io.BytesIO(text.encode())).causes)
+    assert all(cause.confidence < 0.4 for cause in explain_text(text).causes)
 
 
 @each_case(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import io
 import re
 from collections.abc import Callable
 from functools import cache
 
 import pytest
+from support.explained import best_cause
 
-from envdoctor.explain import Cause, explain
 from envdoctor.explain.similar import known_messages, words_of
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import alternatives, symptom_table
@@ -32,20 +31,15 @@ LOSSY_CHANGES: dict[str, Change] = {
 }
 
 
-def first_cause(text: str) -> Cause | None:
-    found = explain(io.BytesIO(text.encode()))
-    return max((*found.causes, *found.program_errors), key=lambda cause: cause.score, default=None)
-
-
 @cache
 def samples() -> dict[str, str]:
     """One sample of each cause that is enough by itself."""
     rows = {symptom.cause: symptom.sample for symptom in symptom_table().symptoms if not symptom.when}
-    return {cause: text for cause, text in rows.items() if (found := first_cause(text)) and found.cause == cause}
+    return {cause: text for cause, text in rows.items() if (found := best_cause(text)) and found.cause == cause}
 
 
 def causes_after(change: Change) -> dict[str, str]:
-    found = {cause: first_cause(change(text)) for cause, text in samples().items()}
+    found = {cause: best_cause(change(text)) for cause, text in samples().items()}
     return {cause: each.cause if each else "" for cause, each in found.items()}
 
 
@@ -73,7 +67,7 @@ def test_nine_of_ten_messages_are_found_without_case_or_quotes(name: str) -> Non
     ],
 )
 def test_a_short_text_gets_the_cause_of_a_similar_message(text: str, cause: str) -> None:
-    found = first_cause(text)
+    found = best_cause(text)
     assert found is not None
     assert (found.cause, found.similar) == (cause, True)
     assert found.lines == (text,)
@@ -83,11 +77,11 @@ def test_a_short_text_gets_the_cause_of_a_similar_message(text: str, cause: str)
     "text", ["how do I install vllm?", "hello world", "my model outputs garbage", "KeyError: 'labels'"]
 )
 def test_a_short_text_about_something_else_gets_no_cause(text: str) -> None:
-    assert first_cause(text) is None
+    assert best_cause(text) is None
 
 
 def test_a_list_of_packages_is_no_message() -> None:
-    assert first_cause("torch==2.8.0\nvllm==0.10.2\n") is None
+    assert best_cause("torch==2.8.0\nvllm==0.10.2\n") is None
 
 
 def test_words_of_identifiers_are_split() -> None:
@@ -106,5 +100,5 @@ def test_each_phrase_belongs_to_a_known_cause() -> None:
 
 def test_a_missing_quotation_mark_is_no_part_of_a_word() -> None:
     """`'type' object is not subscriptable` is the message of an old Python."""
-    assert first_cause("TypeError: type object is not subscriptable") is not None
-    assert first_cause("TypeError: 'NoneType' object is not subscriptable") is None
+    assert best_cause("TypeError: type object is not subscriptable") is not None
+    assert best_cause("TypeError: 'NoneType' object is not subscriptable") is None

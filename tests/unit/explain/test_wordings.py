@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 from support.cases import each_case
+from support.explained import best_cause, explain_text
 from support.paths import DATA
 
-from envdoctor.explain import Explanation, explain
 from envdoctor.explain.calibration import UNDECIDED
 
 WORDINGS = json.loads((DATA / "error_wordings.json").read_text())
@@ -16,15 +15,11 @@ WORDINGS = json.loads((DATA / "error_wordings.json").read_text())
 DECIDED = [(row["cause"], row["text"]) for row in (*WORDINGS["decided"], *WORDINGS["next to them"])]
 
 
-def explained(text: str) -> Explanation:
-    return explain(io.BytesIO(text.encode()))
-
-
 @each_case(("causes", "text"), DECIDED)
 def test_first_cause_of_a_wording(causes: str, text: str) -> None:
     """Causes after a bar are right as well: the text names no GPU, which tells them apart."""
-    found = explained(text)
-    first = max((*found.causes, *found.program_errors), key=lambda cause: cause.score)
+    first = best_cause(text)
+    assert first
     assert first.cause in causes.split("|")
     assert first.fix
 
@@ -37,7 +32,7 @@ def test_each_missing_class_has_five_wordings() -> None:
 
 @each_case("text", WORDINGS["undecided"])
 def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
-    found = explained(text)
+    found = explain_text(text)
     assert [cause.cause for cause in found.causes if cause.confidence >= UNDECIDED] == []
 
 
@@ -53,13 +48,13 @@ def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
     ],
 )
 def test_a_tensor_of_a_library_or_one_that_fits_is_a_lack_of_memory(lines: list[str]) -> None:
-    first, *_ = explained("torch.OutOfMemoryError: CUDA out of memory. " + "\n".join(lines)).causes
+    first, *_ = explain_text("torch.OutOfMemoryError: CUDA out of memory. " + "\n".join(lines)).causes
     assert (first.cause, first.confidence >= UNDECIDED) == ("gpu-oom", True)
 
 
 @each_case("text", WORDINGS["of the program"])
 def test_an_error_of_the_program_blames_no_environment(text: str) -> None:
-    assert [cause.cause for cause in explained(text).causes if cause.confidence >= UNDECIDED] == []
+    assert [cause.cause for cause in explain_text(text).causes if cause.confidence >= UNDECIDED] == []
 
 
 @each_case(
@@ -78,12 +73,12 @@ def test_an_error_of_the_program_blames_no_environment(text: str) -> None:
     ],
 )
 def test_a_line_of_a_working_server_has_no_cause(line: str) -> None:
-    assert [cause.cause for cause in explained(line).causes if cause.confidence >= UNDECIDED] == []
+    assert [cause.cause for cause in explain_text(line).causes if cause.confidence >= UNDECIDED] == []
 
 
 def test_a_message_on_the_last_two_lines_needs_no_final_line_break() -> None:
     text = "The detected CUDA version (12.1) mismatches the\nversion that was used to compile PyTorch (11.3)."
-    found, expected = explained(text), explained(f"{text}\n")
+    found, expected = explain_text(text), explain_text(f"{text}\n")
     assert [(cause.cause, cause.score) for cause in found.causes] == [
         (cause.cause, cause.score) for cause in expected.causes
     ]

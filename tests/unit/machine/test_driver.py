@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.cases import each_case
+from support.text_files import write_files
 
 from envdoctor.core.records import Fact, unreadable
 from envdoctor.machine.driver import parse_proc_version, parse_smi_query, read_driver
@@ -48,10 +49,7 @@ NO_NVML: NvmlReading = NvmlReading(*[unreadable("nvmlInitWithFlags", "NVML error
 def test_driver_version_without_nvml(
     tmp_path: Path, files: dict[str, str], version: str, source: str, module: str | None
 ) -> None:
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
+    write_files(tmp_path, files)
     driver = read_driver(NO_NVML, tmp_path)
     assert driver.version == Fact(value=version, source=source, note="NVML error 9: Driver Not Loaded")
     assert driver.module.value == module

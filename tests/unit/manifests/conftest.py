@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.local_packages import write_wheel
 from support.release_index import ReleaseIndex
+from support.text_files import write_files
 
 from envdoctor.commands import audit
 from envdoctor.download.sources import Sources
@@ -41,9 +42,7 @@ def checkout(tmp_path: Path) -> Path:
         "lonely.py": "import tables\n",
     }
     (tmp_path / ".git").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     return tmp_path
 
 

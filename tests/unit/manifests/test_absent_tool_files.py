@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.step import NoSolver
@@ -51,9 +52,7 @@ SOUND: dict[str, tuple[str, ...]] = {
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "Project"
-    for name, text in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    write_files(root, FILES)
     return root
 
 

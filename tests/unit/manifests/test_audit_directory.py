@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from support.cases import each_case
 from support.command import envdoctor
 from support.guide_cases import sh
+from support.text_files import uv_lock
 
 from envdoctor.commands import audit_directory
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
@@ -23,20 +24,7 @@ from envdoctor.manifests.inputs.comparison import NamedDocument, files_contradic
 from envdoctor.manifests.inputs.recognition import read_input
 
 DOCKERFILE = "FROM nvidia/cuda:12.8.1-devel-ubuntu22.04\nRUN pip install torch==2.7.1\n"
-LOCK = """version = 1
-requires-python = ">=3.12,<3.13"
-
-[[package]]
-name = "project"
-version = "0.1"
-source = { editable = "." }
-dependencies = [{ name = "torch" }]
-
-[[package]]
-name = "torch"
-version = "2.8.0"
-source = { registry = "https://packages.example.org/simple" }
-"""
+LOCK = uv_lock({"torch": "2.8.0"}, ">=3.12,<3.13")
 
 
 def write(folder: Path, **files: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -26,9 +27,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _audit(folder: Path, files: dict[str, str], *commands: str, **versions: str) -> list[Finding]:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, files)
     index = FixedIndex(*(IndexedRelease(name, "1.0", "2026-10-01") for name in ("chain",)))
     solver = FixedSolver(index, {**VERSIONS, **versions})
     text = sh(INSTALL, *commands)

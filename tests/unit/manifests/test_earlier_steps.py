@@ -6,6 +6,7 @@ from pathlib import Path
 
 from support.cases import each_case
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.commands.audit_file import FileAudit, audit_text
@@ -23,9 +24,7 @@ PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["bitsandbytes==
 
 
 def audited(folder: Path, name: str, files: dict[str, str]) -> FileAudit:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
+    write_files(folder, files)
     return audit_text(files[name], str(folder / name), None, None)
 
 

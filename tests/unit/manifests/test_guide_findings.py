@@ -7,6 +7,7 @@ from datetime import date
 from support.cases import each_case
 from support.guide_cases import ARM, FAULTS, INDEX, Fault, sh
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 
 from envdoctor.commands import explain
 from envdoctor.core.records import Finding
@@ -141,10 +142,6 @@ def findings_of(text: str) -> dict[str, Finding]:
     return {finding.id: finding for finding in audit_guide(text, name="guide.md", today=TODAY).findings}
 
 
-def commands_of(finding: Finding) -> list[str]:
-    return [command for remedy in finding.remedies for command in remedy.commands]
-
-
 NIGHTLY = f"pip install --pre torch torchvision torchaudio --index-url {INDEX}nightly/cu128"
 
 
@@ -157,7 +154,7 @@ def test_a_replaced_nightly_is_not_pinned_and_the_required_release_is_installed_
         replaced.fix
         == "vllm 0.10.2 requires torch==2.8.0. Install it for CUDA 12.9 in the same command, in place of line 3."
     )
-    assert commands_of(replaced) == ["uv pip install vllm==0.10.2 torch==2.8.0 --torch-backend=cu129"]
+    assert commands_of(replaced) == ("uv pip install vllm==0.10.2 torch==2.8.0 --torch-backend=cu129",)
 
 
 def test_torchvision_and_torchaudio_have_no_findings_of_their_own_where_torch_is_replaced() -> None:
@@ -168,35 +165,35 @@ def test_torchvision_and_torchaudio_have_no_findings_of_their_own_where_torch_is
 def test_a_nightly_is_replaced_by_the_release_that_the_other_pins_require() -> None:
     found = findings_of(sh(NIGHTLY, "pip install vllm==0.10.2 'transformers<5'", title="# H100"))
     command = "uv pip install torch=={} torchvision torchaudio --torch-backend=cu128"
-    assert commands_of(found["RUN012"]) == [command.format("2.8.0")]
+    assert commands_of(found["RUN012"]) == (command.format("2.8.0"),)
     alone = findings_of(sh(NIGHTLY, title="# H100"))
-    assert commands_of(alone["RUN012"]) == [command.format("2.11.0")]
+    assert commands_of(alone["RUN012"]) == (command.format("2.11.0"),)
     # An open torch of an earlier step is no reason for another CUDA version than that of the nightly build.
     after = findings_of(sh("pip install 'torch>=2.0' timm", NIGHTLY, title="# H100"))
-    assert commands_of(after["RUN012"]) == [command.format("2.11.0")]
+    assert commands_of(after["RUN012"]) == (command.format("2.11.0"),)
 
 
 def test_the_release_for_a_nightly_is_built_for_a_cuda_version_of_the_driver() -> None:
     later = sh(f"pip install --pre torch --index-url {INDEX}nightly/cu132", title="# H100 with driver 570.172.08")
-    assert commands_of(findings_of(later)["RUN012"]) == ["uv pip install torch==2.14.1 --torch-backend=cu126"]
+    assert commands_of(findings_of(later)["RUN012"]) == ("uv pip install torch==2.14.1 --torch-backend=cu126",)
     too_old = sh(f"pip install --pre torch --index-url {INDEX}nightly/cu132", "pip install torch==2.15.0",
                  title="# H100 with driver 570.172.08")  # fmt: skip
     finding = findings_of(too_old)["RUN012"]
-    assert (finding.fix, commands_of(finding)) == ("Use a release.", [])
+    assert (finding.fix, commands_of(finding)) == ("Use a release.", ())
 
 
 def test_the_torch_of_an_image_is_not_offered_for_an_older_driver() -> None:
     run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:26.01-py3 bash"
     too_old = findings_of(sh(run, "pip install peft", title="# RTX 5090 with driver 570.172.08"))["RUN051"]
     assert "or use a torch for CUDA 12" in too_old.fix
-    assert commands_of(too_old) == []
+    assert commands_of(too_old) == ()
 
 
 def test_the_torch_of_an_image_is_not_pinned() -> None:
     run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:25.08-py3 bash"
     replaced = findings_of(sh(run, "pip install vllm==0.10.2"))["RUN010"]
     assert "Use an image that contains vllm==0.10.2, or keep the image's torch" in replaced.fix
-    assert commands_of(replaced) == []
+    assert commands_of(replaced) == ()
     run = run.replace("25.08", "25.02")  # without the constraints that keep its torch
     again = findings_of(sh(run, f"pip install torch --index-url {INDEX}cu129 --upgrade"))["RUN010"]
     assert again.fix == "nvcr.io/nvidia/pytorch:25.02-py3 contains torch: omit it from this step."
@@ -206,10 +203,10 @@ def test_a_wheel_with_a_refused_name_is_saved_under_a_valid_one() -> None:
     url = "https://host.example/flash_attn_3-3.0.0b1-cp39-abi3-linux_aarch64-2.7.1-12.8.whl"
     found = findings_of(sh(f"wget {url} -O fa3.whl", title=ARM))
     valid = "flash_attn_3-3.0.0b1-cp39-abi3-linux_aarch64.whl"
-    assert commands_of(found["RUN030"]) == [f"wget {url} -O {valid}"]
+    assert commands_of(found["RUN030"]) == (f"wget {url} -O {valid}",)
     assert parse_wheel_name(valid)
     unknown = findings_of(sh("wget https://host.example/download -O fa3.whl"))["RUN030"]
-    assert commands_of(unknown) == []
+    assert commands_of(unknown) == ()
 
 
 def test_a_build_without_the_option_is_not_blamed_on_it() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -29,9 +30,7 @@ def clone(tmp_path: Path) -> Path:
         "configs/model/base.yaml": "block_name: a\nlayers: 3\n",
         "configs/model/large/wide.yaml": "layers: 9\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from support.cases import each_case
+from support.text_files import uv_lock
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Evidence, Finding
@@ -16,25 +17,7 @@ PROJECT = (
     '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
     'dependencies = ["trl==0.23.1", "transformers>=4.56"]\n'
 )
-LOCK = """version = 1
-requires-python = ">=3.10"
-
-[[package]]
-name = "x"
-version = "1"
-source = { editable = "." }
-dependencies = [{ name = "transformers" }, { name = "trl" }]
-
-[[package]]
-name = "transformers"
-version = "VERSION"
-source = { registry = "https://pypi.org/simple" }
-
-[[package]]
-name = "trl"
-version = "0.23.1"
-source = { registry = "https://pypi.org/simple" }
-"""
+LOCK = uv_lock({"transformers": "VERSION", "trl": "0.23.1"}, ">=3.10")
 SYNC = "# X\n```bash\nuv sync\n```\n"
 
 

@@ -9,6 +9,7 @@ import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.program_imports import RELEASES
+from support.text_files import uv_lock, write_files
 
 from envdoctor.commands.audit_directory import audit_directory
 from envdoctor.commands.audit_file import AuditResult, audit_text
@@ -57,9 +58,7 @@ COMPLETE: dict[str, tuple[str, dict[str, str]]] = {  # a notebook, and files of 
 @each_case("name", [*COMPLETE])
 def test_a_notebook_that_lacks_nothing(name: str, checkout: Path) -> None:
     text, files = COMPLETE[name]
-    for file, content in ({"requirements.txt": "torch==2.8.0\n"} | files).items():
-        (checkout / file).parent.mkdir(exist_ok=True)
-        (checkout / file).write_text(content)
+    write_files(checkout, {"requirements.txt": "torch==2.8.0\n"} | files)
     assert not _audit(checkout, text).findings
     if name == "another file of the project":
         (checkout / "docs/requirements.in").unlink()
@@ -118,25 +117,7 @@ def test_the_kernel_that_ran_a_notebook_last_is_not_the_python_of_its_project(ch
     assert not audit_text(text, str(path), None, None).result.findings
 
 
-LOCK = """version = 1
-requires-python = ">=3.12"
-
-[[package]]
-name = "x"
-version = "1"
-source = { editable = "." }
-dependencies = [{ name = "torch" }, { name = "plots" }]
-
-[[package]]
-name = "torch"
-version = "2.7.0"
-source = { registry = "https://pypi.org/simple" }
-
-[[package]]
-name = "plots"
-version = "1"
-source = { registry = "https://pypi.org/simple" }
-"""
+LOCK = uv_lock({"torch": "2.7.0", "plots": "1"})
 
 
 @each_case(

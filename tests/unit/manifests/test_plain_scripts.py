@@ -6,6 +6,7 @@ from pathlib import Path
 
 from support.cases import each_case
 from support.program_imports import audit_imports
+from support.text_files import write_files
 
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
 
@@ -35,9 +36,7 @@ def test_a_script_without_a_check_of_its_name(name: str, tmp_path: Path) -> None
     folder = tmp_path / name.replace(" ", "-")
     folder.mkdir()
     (folder / "README.md").write_text("# Project\nInstall the requirements.\n")
-    for path, text in files.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
+    write_files(folder, files)
     found = audit_imports(folder / "requirement.txt", "torch==2.8.0\nchain\n", chain="1.0", plots="1.0")
     expected = f"{place} imports chain.old_parts, which chain 1.0 of 2026-10-01 does not have"
     assert [(each.status, each.message) for each in found] == ([("warning", expected)] if place else [])

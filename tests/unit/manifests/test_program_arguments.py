@@ -8,6 +8,7 @@ import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.records import Finding
@@ -131,9 +132,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _audit(checkout: Path, files: dict[str, str], *commands: str, **versions: str) -> list[Finding]:
-    for name, text in files.items():
-        (checkout / name).parent.mkdir(exist_ok=True)
-        (checkout / name).write_text(text)
+    write_files(checkout, files)
     text = sh("pip install torch==2.8.0", *commands)
     solver = FixedSolver(FixedIndex(), {"torch": "2.8.0", **versions})
     found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings

@@ -9,6 +9,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
 from support.program_imports import RELEASES, audit_imports
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -92,9 +93,7 @@ FOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # commands, and fi
 @each_case("name", [*FOUND])
 def test_programs_that_are_started_in_other_ways(name: str, checkout: Path) -> None:
     commands, files = FOUND[name]
-    for file, text in files.items():
-        (checkout / file).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / file).write_text(text)
+    write_files(checkout, files)
     (found,) = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", *commands))
     assert "imports google.genai" in found.message if "share" in name else "imports plots" in found.message
 

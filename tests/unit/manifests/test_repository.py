@@ -8,6 +8,7 @@ import pytest
 from support.cases import each_case
 from support.guide_cases import sh
 from support.remedies import commands_of
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.manifests.own_names import own_names
@@ -74,9 +75,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, FILES)
     (folder / ".git").mkdir()
     (tmp_path / "absent.txt").write_text("trl==0.23.9\n")  # outside of the clone
     return folder
@@ -172,9 +171,7 @@ def test_the_project_next_to_a_readme_is_found_by_its_names(name: str, tmp_path:
     files, title, commands, is_read = PROJECTS[name]
     folder = tmp_path / name.replace(" ", "-")
     folder.mkdir()
-    for path, text in files.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
+    write_files(folder, files)
     (folder / "README.md").write_text(sh("pip install numpy==1.26.4 accelerate", *commands, title=title))
     result = audit_file(str(folder / "README.md"), None, NoSolver()).result
     assert ("RUN001" in {each.id for each in result.findings}) is is_read

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from support.cases import each_case
 from support.fixed_index import FixedIndex
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.knowledge.published import PublishedRelease
@@ -33,9 +34,7 @@ class Case(NamedTuple):
 
 
 def main_set(folder: Path, name: str, files: dict[str, str]) -> CorrectedSet:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+    write_files(folder, files)
     audit = audit_text(files[name], str(folder / name), None, None).audit
     assert audit
     return audit.main

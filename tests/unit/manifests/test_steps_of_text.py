@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
+from support.text_files import uv_lock, write_files
 
 from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.manifests.actions import Install
@@ -166,18 +167,7 @@ def test_a_text_that_names_no_packages(text: str, checkout: Path) -> None:
         _audit(checkout, text)
 
 
-UV_LOCK = """version = 1
-requires-python = ">=3.11"
-[[package]]
-name = "mine"
-version = "0.1"
-source = { virtual = "." }
-dependencies = [{ name = "torch" }]
-[[package]]
-name = "torch"
-version = "2.8.0"
-source = { registry = "https://pypi.org/simple" }
-"""
+UV_LOCK = uv_lock({"torch": "2.8.0"}, ">=3.11", source="virtual")
 POETRY_LOCK = """[[package]]
 name = "torch"
 version = "2.8.0"
@@ -299,9 +289,7 @@ SYNCS: dict[str, tuple[str, dict[str, str], list[int]]] = {  # commands, files, 
 def test_uv_sync_without_a_lock_next_to_other_steps(name: str, tmp_path: Path) -> None:
     commands, files, lines = SYNCS[name]
     folder = tmp_path / name.replace(" ", "-")
-    for file, text in ({".git/config": "", "pyproject.toml": PROJECT} | files).items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text)
+    write_files(folder, {".git/config": "", "pyproject.toml": PROJECT} | files)
     text = f"# Mine\n```\n{commands}\n```\n"
     own = Files(folder, "x86_64").of_repository(folder, own_names(folder, text), is_readme=True)
     document = read_input(text, "README.md", own)

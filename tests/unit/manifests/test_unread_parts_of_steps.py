@@ -6,31 +6,14 @@ from pathlib import Path
 
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
+from support.text_files import uv_lock
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease
 
 SCATTER = IndexedRelease("torch-scatter", "2.0.9", "2021-10-19", has_wheel=False)
 PAGE = "-f https://pages.example.org/whl/torch-1.9.1+cu111.html"
-LOCK = """version = 1
-requires-python = ">=3.12"
-{overrides}
-[[package]]
-name = "own"
-version = "1"
-source = {{ virtual = "." }}
-dependencies = [{{ name = "unsloth" }}, {{ name = "trl" }}]
-
-[[package]]
-name = "unsloth"
-version = "2025.11.1"
-source = {{ registry = "https://pypi.org/simple" }}
-
-[[package]]
-name = "trl"
-version = "0.29.0"
-source = {{ registry = "https://pypi.org/simple" }}
-"""
+LOCK = uv_lock({"unsloth": "2025.11.1", "trl": "0.29.0"}, source="virtual")
 OVERRIDES = '[manifest]\noverrides = [{ name = "trl", specifier = "==0.29.0" }]\n'
 
 
@@ -55,7 +38,7 @@ def test_a_script_installs_from_a_page_that_is_not_read(option: str, status: str
 
 @each_case("overrides, is_found", [("", True), (OVERRIDES, False)])
 def test_a_lock_with_an_override(overrides: str, is_found: bool, checkout: Path) -> None:
-    (checkout / "uv.lock").write_text(LOCK.format(overrides=overrides))
+    (checkout / "uv.lock").write_text(LOCK + overrides)
     (checkout / "pyproject.toml").write_text(
         '[project]\nname = "own"\nversion = "1"\ndependencies = ["unsloth", "trl"]\n'
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.cases import each_case
+from support.text_files import uv_lock
 
 from envdoctor.commands.audit_file import audit_file
 from envdoctor.resolution.step import NoSolver
@@ -12,25 +13,7 @@ from envdoctor.resolution.step import NoSolver
 OLD_ACCELERATE = "transformers==4.53.3\naccelerate==0.34.2\n"
 RAY = "ray==2.49.2\nclick==8.3.0\n"
 TENSORBOARD = "torch==1.10.1\ntensorboard==2.11.2\nsetuptools==60.9.3\n"
-LOCK = """version = 1
-requires-python = ">=3.12"
-
-[[package]]
-name = "a"
-version = "1"
-source = { virtual = "." }
-dependencies = [{ name = "accelerate" }, { name = "transformers" }]
-
-[[package]]
-name = "accelerate"
-version = "0.34.2"
-source = { registry = "https://pypi.org/simple" }
-
-[[package]]
-name = "transformers"
-version = "4.53.3"
-source = { registry = "https://pypi.org/simple" }
-"""
+LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
 
 
 @each_case(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope
+from support.explained import explain_text
 from support.json_schema import validate
 from support.paths import ROOT
 
 from envdoctor.core.decoding import convert
 from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted, Refused
 from envdoctor.core.records import STACK_SCHEMA, Distribution, Stack, absent, known
-from envdoctor.explain import explain
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_json, parse_machine, read_recorded
 from envdoctor.output.envelope import envelope as make_envelope
@@ -125,7 +124,7 @@ def test_every_kind_of_error_validates() -> None:
     schema = schema_of("envelope")
     for kind in (EnvdoctorError, BadInput, Refused, Interrupted):
         error = kind("x", expected="y", hint="z")
-        explained = explain(io.BytesIO(symptom_table().symptoms[0].sample.encode()))
+        explained = explain_text(symptom_table().symptoms[0].sample)
         assert explained.causes
         error.causes = explained.causes
         data = json.loads(json.dumps(make_envelope("check", None, error)))

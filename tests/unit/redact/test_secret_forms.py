@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -10,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.explained import explain_text
 from support.paths import TRAIN
 
-from envdoctor.explain import explain
 from envdoctor.redact.identity import read_identity
 from envdoctor.redact.output import without_secrets
 from envdoctor.redact.redactor import Redactor
@@ -54,7 +53,7 @@ def test_a_secret_is_removed(text: str) -> None:
 @pytest.mark.parametrize("text", [*ONE_LINE, *LINES])
 def test_explain_quotes_a_line_without_it(text: str) -> None:
     for log in (f"{text} {ERROR}\n", f"first line\n{text} {ERROR}\nlast\n"):
-        explained = explain(io.BytesIO(log.encode()))
+        explained = explain_text(log)
         assert explained.causes
         assert S not in without_secrets(str(explained.causes))
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cases import each_case
+from support.explained import explain_text
 from support.report_facts import fact
 from support.report_samples import gpus, versions
 
 from envdoctor.commands.report_findings import diagnose_report
-from envdoctor.explain import explain
 from envdoctor.reports import parse_report
 from envdoctor.reports.coverage import measure_coverage
 from envdoctor.rules import evaluate
@@ -354,7 +353,7 @@ def test_of_many_reports_the_first_ones_are_judged() -> None:
 
 
 def test_explain_uses_the_findings_of_each_report() -> None:
-    explained = explain(io.BytesIO(f"{GOOD}\nthe other one:\n{BAD}".encode()))
+    explained = explain_text(f"{GOOD}\nthe other one:\n{BAD}")
     assert explained.causes[0].cause == "torch-companion-mismatch"
 
 

@@ -8,7 +8,15 @@ import msgspec
 from support.cases import each_case
 from support.machines import H100X8
 from support.remedies import apply_variables, commands_of
-from support.report_stack import file_stack, local_machine, make_gpu, make_machine, make_toolkit, torch_stack
+from support.report_stack import (
+    file_stack,
+    local_machine,
+    make_gpu,
+    make_machine,
+    make_toolkit,
+    torch_stack,
+    with_variables,
+)
 
 from envdoctor.core.records import Extension, Finding, Limits, Machine, Stack, absent, known, unreadable
 from envdoctor.core.remedies import SystemPackages
@@ -25,10 +33,6 @@ def found(identifier: str, machine: Machine, stack: Stack | None = None) -> Find
 
 def remedies(finding: Finding) -> list[tuple[str, ...]]:
     return [remedy.commands for remedy in finding.remedies]
-
-
-def with_variables(machine: Machine, **variables: str) -> Machine:
-    return msgspec.structs.replace(machine, environment=known(variables, "environment"))
 
 
 def with_limits(machine: Machine, hard: str, **limits: int) -> Machine:

@@ -9,7 +9,7 @@ from support.cases import each_case
 from support.machines import H100X8
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
-from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack
+from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack, with_variables
 
 from envdoctor.core.records import (
     CudaToolkit,
@@ -41,10 +41,6 @@ def with_limits(machine: Machine, **limits: int) -> Machine:
     return msgspec.structs.replace(
         machine, limits=Limits(**{name: known(size, "test") for name, size in ample.items()})
     )
-
-
-def with_variables(machine: Machine, **variables: str) -> Machine:
-    return msgspec.structs.replace(machine, environment=known(variables, "environment"))
 
 
 def with_memory(machine: Machine, total: int, cgroup: int | None = None) -> Machine:
