@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from envdoctor.core.results import CommandResult
     from envdoctor.output.reporter import LazyReporter
 
-DATED_COMMANDS = ("check", "audit", "resolve")  # their answers depend on what was released since the tables
+DATED_COMMANDS = ("check", "audit", "resolve")  # their results depend on what was released since the tables
 
 
 def finish(

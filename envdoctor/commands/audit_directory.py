@@ -66,7 +66,7 @@ def audit_directory(
     *,
     python: str = "",
 ) -> DirectoryAudit:
-    """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged.
+    """Audit the manifests below a directory. Raises NothingToAudit if none of them can be judged.
 
     With `fix`, a lock is corrected after its manifest.
     """

@@ -114,7 +114,7 @@ def audit_file(
     python: str = "",
     judge: Callable[[FileAudit], FileAudit] | None = None,
 ) -> FileAudit:
-    """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
+    """Audit a file. Raises BadInput for unknown content, and NothingToAudit if it cannot be judged.
 
     With `fix_only_problems`, a file without errors and warnings is not solved. `python` is for environments for which
     the file names none. `judge` adds the findings of a trial; such a file need not have a package of the tables.

@@ -103,7 +103,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
 
 
 def _on_container_without_gpus(report: Report) -> Iterator[Finding]:
-    """`docker inspect` shows a container of a CUDA image that asks for no GPU."""
+    """`docker inspect` shows a container of a CUDA image that requests no GPU."""
     from envdoctor.reports.container_images import INSPECTED_WITHOUT_GPUS
 
     if report.machine.system.container.note == INSPECTED_WITHOUT_GPUS and torch_cuda(report.stack):

@@ -283,7 +283,7 @@ def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:
 
 
 def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:
-    """Whether the rules report this cause, or can tell it from a cause with the same error line.
+    """Whether the rules report this cause, or can distinguish it from a cause with the same error line.
 
     "no kernel image" is printed for a GPU that is too new, for one that is too old, and for an extension.
     The facts distinguish these cases.

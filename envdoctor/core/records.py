@@ -317,7 +317,7 @@ class MissingFact(Record, frozen=True):
 class ReportCoverage(Record, frozen=True):
     """What was read of a pasted text, and what was not."""
 
-    enough: bool  # torch, GPU and driver of each report were read, or it says that they do not exist
+    enough: bool  # torch, GPU and driver of each report were read, or it states that they do not exist
     missing: tuple[MissingFact, ...]
     unread: tuple[str, ...]  # lines that look like facts, but were not understood
     notes: tuple[str, ...]  # about several reports in the text

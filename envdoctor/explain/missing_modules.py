@@ -1,4 +1,4 @@
-"""Modules that Python does not find, and the packages that a message asks for."""
+"""Modules that Python does not find, and the packages that a message requests."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def backend_conflict(chosen: Iterable[Application]) -> str:
 def kept_requirements(stack: Stack, chosen: Iterable[Application]) -> tuple[str, ...]:
     """The requirements of installed packages that hold, and that an install should not violate.
 
-    uv knows only those of the packages that it installs. The requirements of packages that a remedy names are left
+    uv reads only those of the packages that it installs. The requirements of packages that a remedy names are left
     out: another version has other ones.
     """
     named = {

@@ -112,7 +112,7 @@ TOOLS = {
             "to choose versions that work together. It queries the package index and installs nothing. "
             "machine 'all' with all_profiles lists which profile fits which machine, without a network.",
             ("profiles", "all_profiles", "machine", "facts", "python"),
-            names_only=("profiles",),  # a profile's file may name sources whose metadata only their code knows
+            names_only=("profiles",),  # a profile's file may name sources whose metadata only their code has
             details=("results.resolution.lock.packages",),
             seconds=600.0,
             uses_network=True,

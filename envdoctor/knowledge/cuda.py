@@ -62,7 +62,7 @@ def driver_of_cuda(cuda: str) -> str:
     return row.bundled if row else CUDA_11_DRIVERS.get(cuda, "")
 
 
-# Compute capabilities that a release does not know although it knows a higher one: Jetson Thor was 10.1 before, and
+# Compute capabilities that a release lacks although it supports a higher one: Jetson Thor was 10.1 before, and
 # B300 is newer than 12.0. docs.nvidia.com/cuda/cuda-toolkit-release-notes (13.0, 12.9)
 FIRST_RELEASES: dict[MajorMinor, MajorMinor] = {(11, 0): (13, 0), (10, 3): (12, 9)}
 

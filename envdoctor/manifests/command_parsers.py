@@ -295,7 +295,7 @@ def _docker(command: Command, files: Files) -> Iterator[Action]:
         start = command.words.index(program[0])
         inner = command._replace(words=command.words[start:])
         yield from parse_actions(inner, files, 1)
-        if len(program) > 1:  # the program ends, unlike an interactive shell, and the script goes on outside
+        if len(program) > 1:  # the program ends, unlike an interactive shell, and the script continues outside
             yield SelectEnvironment(command.line, "", "leave", "", new=False)
 
 

@@ -17,7 +17,7 @@ _COMMENTED_COMMAND = re.compile(
 )
 _MAX_LINE = 2000
 _MAX_CELLS = 3  # of a row on one program: a name, its version and a remark
-_MAX_BEFORE = 40  # characters before a Python that tell whether it is one of several
+_MAX_BEFORE = 40  # characters before a Python that show whether it is one of several
 # A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
 # Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
 _PYTHON = re.compile(

@@ -56,7 +56,7 @@ def _tested(
 ) -> ResolvedPackage | None:
     """A package at its tested release; None if a step states a version, and if there is no such release.
 
-    PyPI can have another project under the name that a package has in conda only: `package_of_text` knows the name.
+    PyPI can have another project under the name that a package has in conda only: `package_of_text` has the name.
     """
     if package and (package.specifier or package.pinned or package.wheel or package.origin == IMAGE_ORIGIN):
         return None

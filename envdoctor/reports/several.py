@@ -21,14 +21,14 @@ IDENTITY = (
 )  # fmt: skip
 MIN_SHARED = 3  # of these keys; a quoted line of a report is not a second report
 ENV_LIST_TORCH = re.compile(r"[-*] `?PyTorch version(?: \((?:GPU|accelerator)\?\))?`?: (\S+)", re.IGNORECASE)
-# The packages whose versions tell two lists apart. Lists of different packages describe one environment.
+# The packages whose versions distinguish two lists. Lists of different packages describe one environment.
 COMPARED_PACKAGES = ("torch", "vllm", "transformers", "sglang", "trl", "flash-attn", "xformers", "numpy")
 MAX_REPORTS = 8
 SHORTEST_LIST = 2  # entries; a single pin after a heading is part of a sentence
 
 
 class Block(NamedTuple):
-    """The lines of one report, what it says about its environment, and its name in messages."""
+    """The lines of one report, the facts of its environment, and its name in messages."""
 
     name: str
     identity: dict[str, str]

@@ -104,7 +104,7 @@ def _join_cells(raw: list[str]) -> list[str]:
 
 
 def _is_cut_row(line: str, following: str) -> bool:
-    """Whether a table row goes on in the next line."""
+    """Whether a table row continues in the next line."""
     return line.startswith(("| ", "|-", "|=")) and not _ends_row(line) and _ends_row(following)
 
 

@@ -40,7 +40,7 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
             bounds = {each.name: each.specifier for each in install.action.requirements}
             needed = [_PACKAGES.get(each, f"{each}{bounds.get(each, '')}") for each in modules]
             needed += [] if "setuptools<82" in needed else ["setuptools"]
-            # A remedy has no editable installations: its sentence says what to add to the command of the guide.
+            # A remedy has no editable installations: its sentence names what to add to the command of the guide.
             is_editable = re.search(r"\s(?:-e|--editable)\b", install.action.command)
             yield Problem(
                 "error",

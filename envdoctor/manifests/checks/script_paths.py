@@ -59,7 +59,7 @@ class _Line(NamedTuple):
 def started_script_has_paths_of_its_author(context: GuideContext) -> Iterator[Problem]:
     """Scripts of the checkout that a guide starts name files of the machine of their author.
 
-    Only values without a default, and only if neither the guide nor a comment in the script says to change them.
+    Only values without a default, and only if neither the guide nor a comment in the script requests to change them.
     """
     guide = context.guide
     if any(map(is_dockerfile, guide.blocks)):

@@ -1,4 +1,4 @@
-"""Checks on the variables of files of the checkout that a guide asks the reader to set."""
+"""Checks on the variables of files of the checkout that the reader of a guide has to set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIKENESS = 0.5
 
 @rule("RUN234", kind="guide", severity="warning", cause="dependency-pin-violated", url=ASSIGNMENT)
 def file_does_not_have_the_variable(context: GuideContext) -> Iterator[Problem]:
-    """A guide asks the reader to set a variable in a file of the checkout that does not have it.
+    """The reader of a guide has to set a variable in a file of the checkout that does not have it.
 
     Only where the sentence, or the line before it, names one file, and this has a variable of a name that is alike.
     No file of the checkout has the variable, and it is not one that a tool reads.

@@ -67,9 +67,9 @@ def read_job_number(folder: Path) -> tuple[str, bool]:
 
 
 def read_job(folder: Path) -> Job | None:
-    """Query a run's job; None where the run has no job, or SLURM is not available or no longer knows the job.
+    """Query a run's job; None where the run has no job, or SLURM is not available or no longer has a record of it.
 
-    `scontrol` first: it needs no accounting and knows a job for some minutes after its end (MinJobAge). Then `sacct`,
+    `scontrol` first: it needs no accounting and has a job for some minutes after its end (MinJobAge). Then `sacct`,
     which keeps the job and is the only one that reports who cancelled it.
     """
     number, in_allocation = read_job_number(folder)
