@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_index
 
@@ -138,6 +139,16 @@ class Clone(NamedTuple):
     command: str
     url: str
     reference: str = ""
+
+    @property
+    def project(self) -> str:
+        """The name of the repository as that of a package."""
+        return normalize_name(directory_of_clone(self.url))
+
+
+def directory_of_clone(url: str) -> str:
+    """The directory that `git clone` makes for a URL."""
+    return url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 class Run(NamedTuple):

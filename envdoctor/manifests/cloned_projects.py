@@ -67,20 +67,15 @@ def folder_of_clone(guide: Guide, action: Install, requirement: InstallRequireme
 
 def _is_cloned(guide: Guide, name: str, line: int) -> bool:
     clones = (each for each in guide.actions if isinstance(each, Clone) and each.url and each.line <= line)
-    return any(_repository(each.url) == name for each in clones)
+    return any(each.project == name for each in clones)
 
 
 def _newest_release(name: str, guide: Guide, line: int, index: IndexFacts) -> str:
     """The newest release of the repository that was cloned last before a step; empty if it publishes none."""
-    clones = (each.url for each in guide.actions if isinstance(each, Clone) and each.url and each.line <= line)
-    url = next((each for each in reversed(list(clones)) if _repository(each) == name), "")
+    clones = [each for each in guide.actions if isinstance(each, Clone) and each.url and each.line <= line]
+    url = next((each.url for each in reversed(clones) if each.project == name), "")
     newest = index.newest_release(name) if url else None
     return newest.version if newest and index.is_published_from(name, url) else ""
-
-
-def _repository(url: str) -> str:
-    """The normalized name of a repository."""
-    return normalize_name(url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x")
 
 
 def _working_directory(guide: Guide, line: int) -> str:
@@ -96,7 +91,7 @@ def _references(guide: Guide, name: str, line: int) -> Iterator[str]:
     for action in guide.actions:
         if isinstance(action, Clone) and action.line <= line:
             if action.url:
-                is_current = _repository(action.url) == name
+                is_current = action.project == name
                 found = [] if is_current else found
             if is_current:
                 found.append(action.reference)

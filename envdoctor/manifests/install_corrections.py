@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, SetVariable, Step, SystemPackages, UserCommand
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.edited_lines import EditedLines, named
 
 # Names on PyPI that refer to another package than their users expect.
@@ -225,7 +226,7 @@ def _is_package(word: str, package: str) -> bool:
 
 def _normalized(name: str) -> str:
     known = {"flash-attention": "flash-attn"}
-    normalized = re.sub(r"[-_.]+", "-", name).lower()
+    normalized = normalize_name(name)
     return known.get(normalized, normalized)
 
 

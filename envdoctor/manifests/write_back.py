@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.install_corrections import RENAMED
@@ -289,7 +290,7 @@ def _with_upper_bound(specifier: str, version: str) -> str:
 def _with_entry(line: str, name: str, pin: str, *, is_limited: bool) -> str:
     """A line `name = "^2.5"` or `name = { version = "^2.5" }` with another version; empty for other lines."""
     entry = _ENTRY.match(line)
-    if not entry or re.sub(r"[-_.]+", "-", entry[2]).lower() != name:
+    if not entry or normalize_name(entry[2]) != name:
         return ""
     head, value = line[: entry.end(2)], line[entry.end(2) :]
     is_bound = is_limited and not re.search(r"[\"']\s*=*\s*\d", value)

@@ -11,7 +11,7 @@ from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
-from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.actions import Clone, directory_of_clone
 from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -82,7 +82,7 @@ def possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
 def _cloned_project(context: GuideContext, install: InstallStep) -> str:
     """The project that a step builds in the directory of the last clone; empty if none is known."""
     urls = [clone.url for clone in context.actions(Clone) if clone.url and clone.line <= install.action.line]
-    name = urls[-1].rstrip("/").rpartition("/")[2].removesuffix(".git") if urls else ""
+    name = directory_of_clone(urls[-1]) if urls else ""
     return _REPOSITORY_NAMES.get(name, name)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import PackageUse, guide_tables
 from envdoctor.knowledge.published import published_releases
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, LoadModules, SelectEnvironment, UseImage
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
@@ -142,8 +141,7 @@ def _installed_names(context: GuideContext) -> set[str]:
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             names |= {requirement.name, *requirement.extras}
-    for clone in context.actions(Clone):
-        names.add(normalize_name(clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x"))
+    names |= {clone.project for clone in context.actions(Clone) if clone.url}
     if any("nvidia/pytorch" in action.name for action in context.actions(UseImage)):
         names |= _NGC_PACKAGES
     return names | ({"flash-attn"} if names & {"flash-attention", "flash-attn-3"} else set())

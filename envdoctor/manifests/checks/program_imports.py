@@ -167,8 +167,7 @@ def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
             names |= {each.name, *each.extras, *map(normalize_name, _REPOSITORY.findall(each.url))}
         if install.action.command == STATED_IN_TEXT and "torch" in names:
             names |= _OF_TORCH_PAGE
-    for clone in context.actions(Clone):
-        names.add(normalize_name(clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x"))
+    names |= {clone.project for clone in context.actions(Clone) if clone.url}
     return names | named_otherwise(context)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.manifests.actions import directory_of_clone
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, shown_line
 from envdoctor.manifests.context import GuideContext
@@ -207,7 +208,7 @@ def directory_of_a_clone_has_another_case(context: GuideContext) -> Iterator[Pro
         words = [word for word in command.words if not word.startswith("-")]
         if words[:2] == ["git", "clone"] and len(words) > 2:
             path = words[-1] if "://" not in words[-1] and "@" not in words[-1] else words[2]
-            name = path.rstrip("/").rpartition("/")[2].removesuffix(".git")
+            name = directory_of_clone(path)
             created[name] = command.text, command.line
         elif command.name in ("mkdir", "mv", "ln", "unzip", "tar", "cp"):
             created |= {word.strip("/").rpartition("/")[2]: (command.text, command.line) for word in words[1:]}

@@ -11,7 +11,7 @@ from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import are_disjoint, public_part, satisfies
-from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.actions import Clone, directory_of_clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
@@ -79,7 +79,7 @@ def _cloned(context: GuideContext) -> Iterator[_Source]:
     for position, clone in enumerate(actions):
         following = actions[position + 1 : position + 2]
         is_pinned = clone.reference or any(each.reference and not each.url for each in following)
-        directory = clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        directory = directory_of_clone(clone.url)
         line = _build_line(context, clone.line, directory) if directory and not is_pinned else 0
         if line:
             yield _Source(normalize_name(directory), clone.url, clone.command, line, _state_before(context, line))
