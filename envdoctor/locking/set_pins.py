@@ -14,7 +14,9 @@ from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, NO_WHEEL
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
+_CUDA_PAGE = re.compile(r"(?:-f|--find-links)[ =]\S*\bcu\d{2,3}")
 _UNKNOWN = re.compile(r"([A-Za-z0-9][\w.-]*) was not found in the package registry")
 
 
@@ -44,6 +46,17 @@ def way_to_build(pin: str, corrected: CorrectedSet) -> str:
         return NO_WHEEL.format(command)
     needs = needs_of_build(name)
     return BUILT_FROM_SOURCE.format(shlex.quote(pin)) + (f"; {needs}" if needs else "")
+
+
+def note_on_pages(pins: Sequence[str], corrected: CorrectedSet) -> str:
+    """The packages that the file takes from pages with builds for CUDA, which were not read; empty without any."""
+    names = (pin.partition("==")[0] for pin in pins)
+    commands = {name: corrected.from_pages.get(name, "") for name in names if name not in TORCH_FAMILY}
+    return "; ".join(
+        f"{name} is the build of PyPI, which can lack CUDA: `{command}` of the file installs another build"
+        for name, command in commands.items()
+        if _CUDA_PAGE.search(command)
+    )
 
 
 def backend_of(corrected: CorrectedSet) -> str:

@@ -17,6 +17,7 @@ from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.locking import set_pins
 from envdoctor.locking.set_pins import backend_of, limit_of_pin, pinned, unknown_requirement, way_to_build
 from envdoctor.locking.set_priorities import CORE, least_important
 from envdoctor.locking.set_solver import (
@@ -338,6 +339,7 @@ class SetSearch:
         corrected = with_solved_target(corrected, self.solver.day)
         solved = replace(corrected, built_later=tuple(own), dropped=(*corrected.dropped, *sources, *dropped))
         dependencies = tuple(pin for pin in built if pin not in own)
+        note = "; ".join(filter(None, (note, set_pins.note_on_pages(pins, corrected))))
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)
 

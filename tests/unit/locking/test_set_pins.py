@@ -1,0 +1,28 @@
+"""Texts of a solved set: the builds of pages that it does not have."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+
+from envdoctor.locking.set_pins import note_on_pages
+from envdoctor.manifests import CorrectedSet
+
+PAGE = "pip install dgl -f https://data.dgl.ai/wheels/cu116/repo.html"
+
+
+@each_case(
+    ("pin", "command", "is_named"),
+    [
+        ("dgl==0.9.0", PAGE, True),
+        ("dgl==0.9.0", "uv pip install dgl --find-links https://data.dgl.ai/wheels/cu116/repo.html", True),
+        ("dgl==0.9.0", "pip install dgl -f https://data.dgl.ai/wheels-test/repo.html", False),
+        ("dgl==0.9.0", "pip install dgl -f wheels", False),
+        ("torch==1.12.1", "pip install torch -f https://a.example/cu113/index.html", False),
+        ("timm==1.0.31", "", False),
+    ],
+)
+def test_a_build_of_a_page_is_named(pin: str, command: str, is_named: bool) -> None:
+    pages = {pin.partition("=")[0]: command} if command else {}
+    note = note_on_pages([pin, "tqdm==4.67.0"], CorrectedSet(architecture="x86_64", glibc="2.35", from_pages=pages))
+    assert (f"`{command}` of the file installs another build" in note) is is_named
+    assert bool(note) is is_named
