@@ -6,13 +6,12 @@ read and written as a whole. A damaged file counts as empty. With concurrent wri
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.cached_files import keep
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.records import KernelCode
 
@@ -69,15 +68,7 @@ class FileCache:
         free_entries = max(0, MAX_ENTRIES - len(self._used))
         # The least recently used entries come first and are dropped first.
         entries = dict(unused[-free_entries:] if free_entries else []) | self._used
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=FILE_NAME)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(msgspec.msgpack.encode(entries))
-                Path(temporary).replace(self._path)
-            except OSError:
-                Path(temporary).unlink(missing_ok=True)
+        keep(self._path, msgspec.msgpack.encode(entries))
 
 
 def _read(path: Path | None) -> dict[str, CompiledFile]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sys
 from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import LISTING_BYTES, read_file, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.version_assertions import AcceptedReleases
 from envdoctor.resolution.index_facts import CodeImport
@@ -43,13 +42,10 @@ def kept_imports(file: File) -> KeptImports:
 
 def keep_imports(file: File, kept: KeptImports) -> None:
     """Write what was read of a file."""
-    path = _path(file)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, msgspec.msgpack.encode(kept), replace=True)
+    keep(_path(file), msgspec.msgpack.encode(kept))
 
 
 def _path(file: File) -> Path:
     """The address distinguishes files of other indexes; another Python parses other modules."""
-    text = f"{file.url} {sys.version_info.major}.{sys.version_info.minor}"
-    return cache_directory() / FOLDER / f"{file.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.msgpack"
+    identity = f"{file.url} {sys.version_info.major}.{sys.version_info.minor}"
+    return cached_file(FOLDER, file.name, "msgpack", identity)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import read_file_text, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import read_file_text
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.wheels import Pin, Wheels
@@ -33,15 +32,12 @@ def modules_of_wheels(wheels: Wheels, pins: Iterable[Pin]) -> dict[Pin, frozense
 
 def _top_modules(client: HttpClient, file: File) -> frozenset[str]:
     """The modules in the list of files of a wheel, which is kept in the cache. Raises RequestFailed."""
-    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
-    path = cache_directory() / FOLDER / f"{file.name}-{address}.txt"
+    path = cached_file(FOLDER, file.name, "txt", file.url)
     with contextlib.suppress(OSError):
         return frozenset(read_file_text(path).split())
     members = (_DATA.sub("", name) for name in RemoteWheel(client, file).members)
     found = frozenset(match[1] for name in members if (match := _MODULE.fullmatch(name)))
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "\n".join(sorted(found)).encode(), replace=True)
+    keep(path, "\n".join(sorted(found)).encode())
     return found
 
 

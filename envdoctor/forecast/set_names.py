@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import date
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import msgspec
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import SMALL_FILE_BYTES, read_file
 from envdoctor.download.http_client import RequestFailed
 from envdoctor.forecast.kept_imports import keep_imports, kept_imports
 from envdoctor.forecast.module_imports import ModuleImports
@@ -347,22 +347,19 @@ class SetNames:
     def _cached(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             return msgspec.msgpack.decode(
-                read_file(cache_directory() / FOLDER / self._key(pair), SMALL_FILE_BYTES),
+                read_file(self._path(pair), SMALL_FILE_BYTES),
                 type=tuple[_MissingUse, ...],
             )
         return None
 
     def _keep(self, pair: _Pair, found: tuple[_MissingUse, ...]) -> None:
-        path = cache_directory() / FOLDER / self._key(pair)
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, msgspec.msgpack.encode(found), replace=True)
+        keep(self._path(pair), msgspec.msgpack.encode(found))
 
-    def _key(self, pair: _Pair) -> str:
-        """The name of the file in the cache: it depends on the two files and on what they are compared with."""
+    def _path(self, pair: _Pair) -> Path:
+        """The file in the cache: its name depends on the two files and on what they are compared with."""
         files = [file.url if (file := self._file(pin)) else str(pin) for pin in (pair.user, pair.dependency)]
         text = "\n".join((*files, pair.before, *sorted(pair.tops), str(pair.is_named), *pair.starts))
-        return f"{pair.user.name}-{pair.dependency.name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.msgpack"
+        return cached_file(FOLDER, f"{pair.user.name}-{pair.dependency.name}", "msgpack", text, digits=24)
 
 
 def distributions_of(installed: InstalledSet) -> dict[str, str]:

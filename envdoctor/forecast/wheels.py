@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,8 @@ import msgspec
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import LISTING_BYTES, read_file, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.records import Unread
@@ -216,14 +215,11 @@ class Wheels:
         sources, file = self.sources(pin), self.any_wheel(pin)
         if not sources or not file:
             return Uses()
-        address = hashlib.sha256(file.url.encode()).hexdigest()[:12]
-        path = cache_directory() / USES_FOLDER / f"{file.name}-{address}.msgpack"
+        path = cached_file(USES_FOLDER, file.name, "msgpack", file.url)
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.msgpack.decode(read_file(path, LISTING_BYTES), type=Uses)
         found = read_uses(sources.paths, sources.read, known=self._files)
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, msgspec.msgpack.encode(found), replace=True)
+        keep(path, msgspec.msgpack.encode(found))
         return found
 
 

@@ -8,11 +8,10 @@ NumPy 2 rejects the first ones when they are imported.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Collection
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import SMALL_FILE_BYTES, read_file
 from envdoctor.download.http_client import HttpClient
 from envdoctor.package_index.remote_wheel import RemoteWheel
 from envdoctor.package_index.simple_index import File
@@ -29,14 +28,11 @@ def numpy_1_module(client: HttpClient, file: File, loaded: Collection[str]) -> s
 
     `loaded` are the paths that `import` of the package loads.
     """
-    address = hashlib.sha256("\n".join((file.url, *sorted(loaded))).encode()).hexdigest()[:16]
-    path = cache_directory() / FOLDER / f"{file.name}-{address}.txt"
+    path = cached_file(FOLDER, file.name, "txt", "\n".join((file.url, *sorted(loaded))), digits=16)
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return read_file(path, SMALL_FILE_BYTES).decode()
     found = _find(RemoteWheel(client, file, limit=MAX_REQUESTED + (4 << 20)), loaded)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, found.encode(), replace=True)
+    keep(path, found.encode())
     return found
 
 

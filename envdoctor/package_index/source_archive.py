@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import io
 import lzma
 import tarfile
@@ -14,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from envdoctor.core.directories import cache_directory
-from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import SMALL_FILE_BYTES, read_file
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.package_index.simple_index import File
 
@@ -55,8 +54,7 @@ _ARCHIVES = msgspec.json.Decoder(SourceArchive)
 
 def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
     """Read an archive from the cache, else from the index. Raises RequestFailed."""
-    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
-    path = cache_directory() / FOLDER / f"{file.name}-{address}.json"
+    path = cached_file(FOLDER, file.name, "json", file.url)
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _ARCHIVES.decode(read_file(path, SMALL_FILE_BYTES))
     data = client.get(file.url, limit=ARCHIVE_BYTES).body
@@ -64,9 +62,7 @@ def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
         found = _parse(file.name, data)
     except _BROKEN as error:
         raise RequestFailed(f"{file.name} is not a readable archive: {error or type(error).__name__}") from error
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, msgspec.json.encode(found), replace=True)
+    keep(path, msgspec.json.encode(found))
     return found
 
 

@@ -6,17 +6,14 @@ Those of a wheel are read with range requests: no other member is requested.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
-import os
 import re
-import tempfile
 import zipfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from envdoctor.core.directories import cache_directory
+from envdoctor.core.cached_files import cached_file, keep
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
@@ -65,9 +62,8 @@ def read_archive_sources(client: HttpClient, file: File, folder: Path | None = N
 def _read(
     client: HttpClient, file: File, request: Callable[[HttpClient, File], bytes], folder: Path | None
 ) -> WheelSources:
-    folder = folder or cache_directory() / FOLDER
-    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
-    path = folder / f"{file.name}-{address}.zip"
+    path = cached_file(FOLDER, file.name, "zip", file.url)
+    path = folder / path.name if folder else path
     with contextlib.suppress(OSError, *BROKEN_ARCHIVE):
         return _open(file.name, read_file(path, LISTING_BYTES))
     data = request(client, file)
@@ -75,15 +71,7 @@ def _read(
         raise RequestFailed(
             f"the Python sources of {file.name} have {len(data)} bytes, expected at most {LISTING_BYTES}"
         )
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
-        try:
-            with os.fdopen(handle, "wb") as output:
-                output.write(data)
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
+    keep(path, data)
     return _open(file.name, data)
 
 
