@@ -18,6 +18,7 @@ from functools import cached_property
 import msgspec
 
 from envdoctor.core.import_guards import permits_absence
+from envdoctor.manifests.import_statements import catches
 from envdoctor.package_index.python_modules import Function, parse_source
 
 # An import, or a call that returns a module if it is installed: np = get_module("numpy").
@@ -347,8 +348,4 @@ class _Visitor(ast.NodeVisitor):
 
 def catches_missing(handler: ast.ExceptHandler) -> bool:
     """Whether a handler replaces what cannot be imported."""
-    if handler.type is None:
-        return True
-    names = {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
-    names |= {each.attr for each in ast.walk(handler.type) if isinstance(each, ast.Attribute)}
-    return bool(names & _GUARDING)
+    return catches(handler, _GUARDING)

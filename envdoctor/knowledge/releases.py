@@ -166,29 +166,25 @@ def _neighbours(package: str, version: str) -> Release | None:
 @cache
 def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
     """`torch>=2.11` of torchaudio 2.11.0, whose metadata does not name torch."""
-    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
-    return tuple(f"torch{row.torch}" for row in rows if row.package == package and satisfies(version, row.versions))
+    rows = torch_pairings(package, "undeclared")
+    return tuple(f"torch{row.torch}" for row in rows if satisfies(version, row.versions))
 
 
 def is_measured(package: str, torch: str) -> bool:
     """Whether a specifier of torch is that of a package's compiled code, which its metadata does not have."""
-    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
-    return any(row.package == package and row.torch == torch for row in rows)
+    return any(row.torch == torch for row in torch_pairings(package, "undeclared"))
 
 
 def has_conda_build(package: str, version: str, torch: str) -> bool:
     """Whether conda has a build of this release for a torch that the wheel on PyPI is not built for."""
-    rows = load_table("companions.toml", tuple[TorchPairing, ...], "conda")
-    return any(
-        row.package == package and satisfies(version, row.versions) and satisfies(public_part(torch), row.torch)
-        for row in rows
-    )
+    rows = torch_pairings(package, "conda")
+    return any(satisfies(version, row.versions) and satisfies(public_part(torch), row.torch) for row in rows)
 
 
 def undeclared_versions(package: str, torch: str) -> str:
     """The releases of a package for a torch that their metadata does not name: `==3.2.*`; empty if there are none."""
-    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
-    return next((row.versions for row in rows if row.package == package and satisfies(torch, row.torch)), "")
+    rows = torch_pairings(package, "undeclared")
+    return next((row.versions for row in rows if satisfies(torch, row.torch)), "")
 
 
 def optional_specifier(package: str, version: str, dependency: str) -> str:
@@ -207,9 +203,8 @@ def optional_specifier(package: str, version: str, dependency: str) -> str:
 def checked_specifier(package: str, version: str, dependency: str) -> str:
     """The versions of an optional dependency that a release checks when it runs; mostly those of its extras."""
     if dependency == "torch":
-        rows = load_table("companions.toml", tuple[TorchPairing, ...], "checked")
-        for row in rows:
-            if row.package == package and satisfies(version, row.versions):
+        for row in torch_pairings(package, "checked"):
+            if satisfies(version, row.versions):
                 return row.torch
     return optional_specifier(package, version, dependency)
 
@@ -260,9 +255,10 @@ def bitsandbytes_libraries() -> tuple[BitsandbytesLibraries, ...]:
     return load_table("companions.toml", tuple[BitsandbytesLibraries, ...], "bitsandbytes")
 
 
-def torch_pairings() -> tuple[TorchPairing, ...]:
-    """Compiled packages and the torch releases that they work with, where metadata does not require them."""
-    return load_table("companions.toml", tuple[TorchPairing, ...], "pairing")
+def torch_pairings(package: str, table: str = "pairing") -> tuple[TorchPairing, ...]:
+    """The torch releases that a compiled package works with, where its metadata does not require them."""
+    rows = load_table("companions.toml", tuple[TorchPairing, ...], table)
+    return tuple(row for row in rows if row.package == package)
 
 
 def numpy2_releases() -> tuple[Numpy2Release, ...]:

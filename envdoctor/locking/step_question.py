@@ -89,8 +89,7 @@ def step_question(problem: StepProblem) -> StepQuestion:
 
 def _text(requirement: InstallRequirement, specifier: str = "") -> str:
     """A requirement in the notation of a requirements file."""
-    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier or specifier}"
+    return requirement.name_with_extras + (requirement.specifier or specifier)
 
 
 def _yanked_pin(requirement: InstallRequirement, problem: StepProblem) -> str:

@@ -42,5 +42,5 @@ def torch_of_wheels(version: str) -> tuple[str, str, str]:
 
 
 def _pairing(version: str) -> TorchPairing | None:
-    rows = (row for row in torch_pairings() if row.package == "flash-attn")
+    rows = torch_pairings("flash-attn")
     return next((row for row in rows if satisfies(version, row.versions)), None)

@@ -107,7 +107,8 @@ def catches(handler: ast.ExceptHandler, names: Container[str]) -> bool:
     """Whether a handler is for one of these exceptions, or for all."""
     if handler.type is None:
         return True
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(handler.type))
+    named = (each for each in ast.walk(handler.type) if isinstance(each, ast.Name | ast.Attribute))
+    return any((each.id if isinstance(each, ast.Name) else each.attr) in names for each in named)
 
 
 def is_main(test: ast.expr) -> bool:

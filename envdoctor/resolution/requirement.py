@@ -40,6 +40,11 @@ class InstallRequirement(NamedTuple):
     marker: str = ""
 
     @property
+    def name_with_extras(self) -> str:
+        """`torch` or `vllm[audio]`."""
+        return f"{self.name}[{','.join(self.extras)}]" if self.extras else self.name
+
+    @property
     def pin(self) -> str:
         """The exact version; empty if the specifier is a range."""
         match = re.fullmatch(r"===?([^*,]+)", self.specifier)

@@ -11,6 +11,7 @@ from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table,
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.releases import (
     Requirement,
+    is_before_requirements,
     optional_specifier,
     parse_requirement,
     releases_of,
@@ -343,9 +344,7 @@ def torch_of_companion(name: str, version: str) -> str:
 
 def _older_requirements(name: str, version: str) -> tuple[str, ...]:
     """The requirements of a release that is older than the table of its package."""
-    oldest = next(reversed(releases_of(name)), "")
-    is_older = oldest and satisfies(public_part(version), f"<{oldest}")
-    return _OLDER_REQUIREMENTS.get(name, ()) if is_older else ()
+    return _OLDER_REQUIREMENTS.get(name, ()) if is_before_requirements(name, version) else ()
 
 
 def _pinned_version(specifier: str) -> str:

@@ -55,7 +55,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     torch, torchao = versions.get("torch", ""), versions.get("torchao", "")
     if not torch or not torchao or is_prerelease(torch) or is_local_build(torch) or is_local_build(torchao):
         return
-    rows = [row for row in torch_pairings() if row.package == "torchao"]
+    rows = torch_pairings("torchao")
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
     if not row or _works_with(row, torch):
         return
@@ -196,8 +196,8 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
     torch, flash = versions.get("torch", ""), versions.get("flash-attn", "")
     if not torch or not flash or is_prerelease(torch) or "torch" in local_part(flash):
         return
-    for row in torch_pairings():
-        if row.package == "flash-attn" and satisfies(public_part(flash), row.versions):
+    for row in torch_pairings("flash-attn"):
+        if satisfies(public_part(flash), row.versions):
             file_known = any(extension.distribution == "flash-attn" for extension in stack.extensions.value or ())
             if satisfies(public_part(torch), row.torch) is False and not file_known:  # EXT001 reads the file
                 yield Problem(

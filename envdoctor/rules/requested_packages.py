@@ -222,9 +222,7 @@ def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterato
         return
     newest = next((each.version for each in published_releases("flash-attn") if not is_prerelease(each.version)), "")
     version = requested["flash-attn"] or newest
-    row = next(
-        (row for row in torch_pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None
-    )
+    row = next((row for row in torch_pairings("flash-attn") if satisfies(version, row.versions)), None)
     lacks_torch = row and torch and not is_prerelease(torch) and satisfies(public_part(torch), row.torch) is False
     if not on_windows(machine) and not lacks_torch:
         return

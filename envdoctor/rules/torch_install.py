@@ -355,13 +355,13 @@ def _vllm_fits(version: str, cuda: str) -> bool:
 
 def _torch_of_torchao(version: str) -> str:
     """The releases of torch that a torchao has kernels for; all, if it is not in the tables."""
-    rows = (row for row in torch_pairings() if row.package == "torchao")
+    rows = torch_pairings("torchao")
     return next((row.torch for row in rows if satisfies(public_part(version), row.versions)), ">=0")
 
 
 def _torchao_for(torch: str) -> str:
     """The newest torchao with kernels for a torch, `0.15.*`; empty if there is none in the tables."""
-    rows = (row for row in reversed(torch_pairings()) if row.package == "torchao" and satisfies(torch, row.torch))
+    rows = (row for row in reversed(torch_pairings("torchao")) if satisfies(torch, row.torch))
     return next((row.versions.removeprefix("==") for row in rows), "")
 
 

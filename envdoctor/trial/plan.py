@@ -262,12 +262,11 @@ def _planned_step(install: InstallStep, removed: tuple[str, ...]) -> tuple[Plann
 
 def _requirement_line(requirement: InstallRequirement) -> str:
     """A requirement for uv; empty if it is a path, which the trial does not have."""
-    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
     if requirement.url:
         if "://" not in requirement.url or requirement.url.startswith("file:"):
             return ""
-        return f"{requirement.name}{extras} @ {requirement.url}" if requirement.name else requirement.url
-    return f"{requirement.name}{extras}{requirement.specifier}" if requirement.name else ""
+        return f"{requirement.name_with_extras} @ {requirement.url}" if requirement.name else requirement.url
+    return f"{requirement.name_with_extras}{requirement.specifier}" if requirement.name else ""
 
 
 def _options(action: Install) -> Iterator[str]:

@@ -94,8 +94,7 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
 def _with_lower_bound(requirement: InstallRequirement, first: str) -> str:
     """A requirement from a release on, below its own limit; without one, below the next major release."""
     others = [each for each in requirement.specifier.split(",") if not each.strip().startswith(">")]
-    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{bounded(','.join([f'>={first}', *others]))}"
+    return requirement.name_with_extras + bounded(",".join([f">={first}", *others]))
 
 
 @rule(

@@ -242,16 +242,21 @@ def _is_required(environment: CorrectedEnvironment, package: ResolvedPackage) ->
 
 def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
     """Whether torchvision or torchaudio of an image no longer fits a torch that replaces the one of the image."""
-    packages = environment.state.packages
-    facts = [item.fact for item in substitution.violation.problem.evidence if item.fact in packages]
-    return any(fact in COMPANIONS and packages[fact].origin == IMAGE_ORIGIN for fact in facts)
+    packages = _packages_of_evidence(environment, substitution)
+    return any(name in COMPANIONS and package.origin == IMAGE_ORIGIN for name, package in packages.items())
 
 
 def _is_torch_of_clone(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
     """Whether a project from a clone requires another torch: guides build it with theirs on purpose."""
-    packages = environment.state.packages
-    facts = [item.fact for item in substitution.violation.problem.evidence if item.fact in packages]
-    return substitution.package.name in TORCH_FAMILY and any(packages[fact].origin == CLONE_ORIGIN for fact in facts)
+    packages = _packages_of_evidence(environment, substitution).values()
+    return substitution.package.name in TORCH_FAMILY and any(each.origin == CLONE_ORIGIN for each in packages)
+
+
+def _packages_of_evidence(
+    environment: CorrectedEnvironment, substitution: Substitution
+) -> dict[str, ResolvedPackage]:
+    packages, evidence = environment.state.packages, substitution.violation.problem.evidence
+    return {item.fact: packages[item.fact] for item in evidence if item.fact in packages}
 
 
 def _is_cpu_build(substitution: Substitution) -> bool:

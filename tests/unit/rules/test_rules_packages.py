@@ -14,6 +14,7 @@ from support.report_stack import error_causes, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack, known
 from envdoctor.knowledge.releases import (
+    TorchPairing,
     bitsandbytes_libraries,
     numpy2_releases,
     optional_specifier,
@@ -21,8 +22,8 @@ from envdoctor.knowledge.releases import (
     releases_of,
     releases_that_accept,
     required_specifier,
-    torch_pairings,
 )
+from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import satisfies, version_key
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.known_breaks import known_breaks
@@ -573,7 +574,8 @@ def test_tables_are_complete() -> None:
                 requirement = parse_requirement(line)
                 assert requirement, line
                 SpecifierSet(requirement.specifier)
-    for each in (*torch_pairings(), *numpy2_releases(), *bitsandbytes_libraries(), *known_breaks()):
+    pairings = load_table("companions.toml", tuple[TorchPairing, ...], "pairing")
+    for each in (*pairings, *numpy2_releases(), *bitsandbytes_libraries(), *known_breaks()):
         assert each.source
         assert each.date
     for row in known_breaks():
