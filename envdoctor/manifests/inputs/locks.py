@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from envdoctor.environment.markers import Markers
@@ -15,6 +15,7 @@ from envdoctor.manifests.pyproject import items, rows, table
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
 _MAX_SETS = 6
 _PATCHES = 30  # no Python 3 minor has more patch releases
+_OF_SYSTEM = re.compile(r"sys_platform|platform_system|os_name")
 _EXTRA = re.compile(r"extra\s*(==|!=)\s*['\"]([\w.-]+)['\"]")
 
 
@@ -146,10 +147,14 @@ def poetry_sets(data: dict[str, Any], text: str, platform: str) -> tuple[Package
     """The packages of a poetry.lock."""
     numbers = line_numbers(text)
     pythons = _pythons(str(table(data, "metadata").get("python-versions") or ""))
+    locked = rows(data.get("package"))
 
     def packages(python: str) -> Iterator[LockedPackage]:
         markers = Markers(f"{python}.0", platform)
-        for row in rows(data.get("package")):
+        excluded = _excluded(locked, markers)
+        for row in locked:
+            if normalize_name(str(row.get("name"))) in excluded:
+                continue
             stated = row.get("markers") or ""
             texts = list(stated.values()) if isinstance(stated, dict) else [stated]
             supported = satisfies(f"{python}.99", str(row.get("python-versions") or "")) is not False
@@ -157,6 +162,21 @@ def poetry_sets(data: dict[str, Any], text: str, platform: str) -> tuple[Package
                 yield _locked(row, numbers, str(table(row, "source").get("url") or ""))
 
     return distinct_sets(PackageSet(platform, python, _unambiguous(packages(python))) for python in pythons)
+
+
+def _excluded(locked: Sequence[dict[str, Any]], markers: Markers) -> set[str]:
+    """The packages that others require for other systems only: `pywin32` on Linux.
+
+    A lock of Poetry 1 has the markers at the packages that require another one.
+    """
+    holds: dict[str, list[bool]] = {}
+    for row in locked:
+        for name, stated in table(row, "dependencies").items():
+            parts = stated if isinstance(stated, list) else [stated]
+            texts = [str(part.get("markers") or "") if isinstance(part, dict) else "" for part in parts]
+            held = any(not _OF_SYSTEM.search(text) or markers.holds(_without_extras(text)) for text in texts)
+            holds.setdefault(normalize_name(name), []).append(held)
+    return {name for name, found in holds.items() if not any(found)}
 
 
 def pdm_sets(data: dict[str, Any], text: str, platform: str) -> tuple[PackageSet, ...]:
