@@ -72,6 +72,7 @@ class UvStepSolver:
         self.reason = ""
         self.solved: dict[StepQuestion, StepSolution | None] = {}
         self.current: set[str] = set()  # pins that this command resolved with the network
+        self.python = ""  # for which `built` and `older` are known
         self.built: set[tuple[str, str]] = set()  # releases without a wheel
         self.older: set[tuple[str, str]] = set()  # further ones, of which uv selects one
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
@@ -86,8 +87,7 @@ class UvStepSolver:
         other = self.other
         other.solved |= self.solved
         other.current |= self.current
-        other.built |= self.built
-        other.older |= self.older
+        other.python, other.built, other.older = self.python, {*self.built}, {*self.older}
         other.absent |= self.absent
         other.newest |= self.newest
         return other
@@ -297,6 +297,8 @@ class UvStepSolver:
 
         Without the network, uv takes older releases in place of those whose metadata it has not read.
         """
+        if question.python != self.python:  # other releases have wheels for it
+            self.python, self.built, self.older = question.python, set(), set()
         named = {leading_name(text) for text in question.requirements}
         if named <= {leading_name(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
