@@ -14,6 +14,7 @@ from envdoctor.commands.audit_repeated import without_repeated
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Finding, Machine
+from envdoctor.manifests.files import TextsOfFiles
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
 from envdoctor.manifests.inputs.linked_pages import GUIDE, is_page_of_commands, linked_pages
 from envdoctor.manifests.inputs.records import NothingToAudit
@@ -74,6 +75,7 @@ def audit_directory(
     paths = list(search.paths())
     paths = sorted(paths, key=_is_lock) if fix else paths
     below = fix.below(Path(target)) if fix else None
+    on_disk = TextsOfFiles()
     audits: list[FileAudit] = []
     skipped: list[str] = []
     unreadable: list[UnreadableFile] = []
@@ -82,7 +84,7 @@ def audit_directory(
             skipped.append(path)
             continue
         try:
-            audit = audit_file(path, machine, solver, below, fix_only_problems=True, python=python)
+            audit = audit_file(path, machine, solver, below, fix_only_problems=True, python=python, on_disk=on_disk)
             is_prose = path in search.linked and audit.document.origin  # it only names packages
             (skipped.append(path) if is_prose else audits.append(audit))
         except NothingToAudit:

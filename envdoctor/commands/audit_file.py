@@ -113,15 +113,17 @@ def audit_file(
     fix_only_problems: bool = False,
     python: str = "",
     judge: Callable[[FileAudit], FileAudit] | None = None,
+    on_disk: TextsOfFiles | None = None,
 ) -> FileAudit:
     """Audit a file. Raises BadInput for unknown content, and NothingToAudit if it cannot be judged.
 
     With `fix_only_problems`, a file without errors and warnings is not solved. `python` is for environments for which
-    the file names none. `judge` adds the findings of a trial; such a file need not have a package of the tables.
+    the file names none. `judge` adds the findings of a trial; such a file need not have a package of the tables. The
+    files of a directory have one `on_disk`, so that the code of their checkout is read once.
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    on_disk = TextsOfFiles()
+    on_disk = on_disk or TextsOfFiles()
     audited = audit_text(text, target, machine, solver, python=python, is_tried=judge is not None, on_disk=on_disk)
     audited = judge(audited) if judge else audited
     result = audited.result

@@ -8,11 +8,11 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from envdoctor.core.files import decode_text, read_file
@@ -42,6 +42,7 @@ _OTHER = re.compile(
 _ENVIRONMENT = re.compile(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
 # The checkouts of each audit, whose guides are those of the ways through a text.
 _CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
+_Result = TypeVar("_Result")
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 
 
@@ -81,7 +82,15 @@ class Checkout:
     def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root = root
         self.folder = folder or root
-        self._called: dict[tuple[object, ...], tuple[tuple[str, ImportStatement], ...]] = {}
+        self._results: dict[tuple[Hashable, ...], Any] = {}
+        self._texts: dict[str, str] = {}
+
+    def once(self, *key: Hashable, find: Callable[[], _Result]) -> _Result:
+        """What `find` finds in the files, once for each key: the ways through a guide start the same programs."""
+        if key not in self._results:
+            self._results[key] = find()
+        found: _Result = self._results[key]
+        return found
 
     @cached_property
     def is_clone(self) -> bool:
@@ -185,18 +194,24 @@ class Checkout:
 
     def reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
         """The imports of other projects' modules that programs reach, each once."""
+        return self.once("reached", tuple(launches), find=lambda: self._find_reached(launches))
+
+    def _find_reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
         found: dict[tuple[str, str], ReachedImport] = {}
         seen: dict[str, None] = {}
-        for launch in launches if launches and self.paths else ():
+        for launch in launches if self.paths else ():
             for each in self._reached_by(launch, seen) if launch.program.is_python else ():
                 found.setdefault((each.statement.module, each.statement.name), each)
         return tuple(found.values())
 
-    def files(self, launches: Sequence[Launch]) -> dict[str, Launch]:
+    def files(self, launches: Sequence[Launch]) -> Mapping[str, Launch]:
         """The files that programs load, each with its first launch."""
+        return self.once("files", tuple(launches), find=lambda: self._find_files(launches))
+
+    def _find_files(self, launches: Sequence[Launch]) -> dict[str, Launch]:
         found: dict[str, Launch] = {}
         seen: dict[str, None] = {}
-        for launch in launches if launches and self.paths else ():
+        for launch in launches if self.paths else ():
             for _ in self._reached_by(launch, seen) if launch.program.is_python else ():
                 pass
             found |= {path: launch for path in seen if path not in found}
@@ -204,11 +219,7 @@ class Checkout:
 
     def program_files(self, launch: Launch) -> tuple[str, ...]:
         """The files of the checkout that a program loads, its own first; none without it."""
-        start = self._start(launch) if self.paths and launch.program.is_python else ""
-        seen: dict[str, None] = {}
-        for _ in self._reached_by(launch, seen) if start else ():
-            pass
-        return tuple(seen)
+        return tuple(self.files((launch,)))
 
     def script(self, launch: Launch) -> str:
         """The file that a launch starts; empty if the checkout does not have it, and for tests."""
@@ -293,17 +304,15 @@ class Checkout:
         self, start: str, program: Program, folders: tuple[str, ...]
     ) -> tuple[tuple[str, ImportStatement], ...]:
         """The imports in the functions that a program certainly calls, each with its file."""
-        key = start, program.function, program.subcommand, folders
-        if key not in self._called:
 
-            def find(path: str, module: Sequence[str], level: int) -> str:
-                top, *_ = module or ("",)
-                above = ("/".join(path.split("/")[:-level]),) if level else folders
-                is_own = level or top in self.own_modules
-                return self.module_file(above, ".".join(module)) if is_own else ""
+        def find(path: str, module: Sequence[str], level: int) -> str:
+            top, *_ = module or ("",)
+            above = ("/".join(path.split("/")[:-level]),) if level else folders
+            is_own = level or top in self.own_modules
+            return self.module_file(above, ".".join(module)) if is_own else ""
 
-            self._called[key] = tuple(called_imports(self, start, program, find))
-        return self._called[key]
+        key = "called", start, program.function, program.subcommand, folders
+        return self.once(*key, find=lambda: tuple(called_imports(self, start, program, find)))
 
     def _is_of_other_project(
         self, path: str, each: ImportStatement, own: list[str] | None, *, has_changed: bool
@@ -357,7 +366,9 @@ class Checkout:
 
     def text(self, path: str) -> str:
         """The text of a file, by its path relative to the root; empty if it cannot be read."""
-        return small_text(self.root / path, self.root)
+        if path not in self._texts:
+            self._texts[path] = small_text(self.root / path, self.root)
+        return self._texts[path]
 
     def code(self, path: str) -> str:
         """The Python code of a file, also of a notebook."""

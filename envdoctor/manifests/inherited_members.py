@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
@@ -15,13 +15,17 @@ _MAX_FILES = 200
 _PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
 
 
-def inherited_members(context: GuideContext) -> Iterator[InheritedMember]:
+def inherited_members(context: GuideContext) -> Sequence[InheritedMember]:
     """The members that classes in the files which programs load expect of a class of another package."""
     checkout = context.guide.checkout
     if checkout is None:
-        return
-    for path, launch in list(checkout.files(launches_of(context)).items())[:_MAX_FILES]:
-        yield from _of_file(checkout, path, launch.line)
+        return ()
+    files = [(path, each.line) for path, each in checkout.files(launches_of(context)).items()][:_MAX_FILES]
+
+    def find() -> list[InheritedMember]:
+        return [each for path, line in files for each in _of_file(checkout, path, line)]
+
+    return checkout.once("members", *files, find=find)
 
 
 def _of_file(checkout: Checkout, path: str, line: int) -> Iterator[InheritedMember]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from envdoctor.knowledge.changed_names import classes_with_changes
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.generating_classes import generating_classes
 from envdoctor.manifests.program_uses import ProgramFile, reached_names, read_files, text_of, unguarded
@@ -32,6 +33,10 @@ def attributes_of_programs(context: GuideContext) -> tuple[CodeImport, ...]:
     files = read_files(context, checkout) if checkout else []
     if checkout is None or not files:
         return ()
+    return checkout.once("attributes", *files, find=lambda: _attributes(checkout, files))
+
+
+def _attributes(checkout: Checkout, files: Sequence[ProgramFile]) -> tuple[CodeImport, ...]:
     reached = reached_names(files)
     assigned = {name for file in files for name in _assigned(file)}
     uses = [use for file in files for use in _of_file(file, reached)] + list(generating_classes(files, reached))

@@ -136,12 +136,14 @@ class ProgramFile(NamedTuple):
         return [node for node, is_main, _ in self.parsed.top_level if self.is_program or not is_main]
 
 
-def program_uses(context: GuideContext) -> list[ProgramUse]:
+def program_uses(context: GuideContext) -> Sequence[ProgramUse]:
     """The uses in the files that programs load, as far as a name that the programs mention leads to them."""
     checkout = context.guide.checkout
     files = read_files(context, checkout) if checkout else []
-    if not checkout or not files:
-        return []
+    return checkout.once("uses", *files, find=lambda: _uses(checkout, files)) if checkout and files else []
+
+
+def _uses(checkout: Checkout, files: Sequence[ProgramFile]) -> list[ProgramUse]:
     reached = reached_names(files)
     functions: dict[str, list[tuple[ProgramFile, Function]]] = {}
     for file in files:

@@ -26,6 +26,7 @@ IMPORT_FROM = "https://docs.python.org/3/reference/simple_stmts.html#from-import
 _DYNAMIC = re.compile(
     r"import\s*\(?\s*\*|__getattr__|\bglobals\(|\bvars\(|\bsetattr\(|\bexec\(|sys\.modules|import_module|__path__"
 )
+_WORD = re.compile(r"\w+")
 _MAX_FINDINGS = 3
 _LIKENESS = 0.75
 
@@ -61,20 +62,19 @@ def _absent_of(context: GuideContext, checkout: Checkout, launch: Launch) -> Ite
     sources = [checkout.source(each) for each in files]
     if any(each.changes_path or each.added for each in sources):
         return
+    written = frozenset(word for line in context.guide.lines for word in _WORD.findall(line))
     for file, source in zip(files, sources, strict=True):
         for each in source.imports:
             is_run = not each.is_of_script or file == files[0]
-            if is_run and each.name and not each.name.startswith("__") and not _is_made(context, each.name):
+            if is_run and each.name and not each.name.startswith("__") and not _is_made(written, each.name):
                 module = _own_file(context, checkout, file, each, files[0])
                 if module and _lacks(checkout, module, each.name):
                     yield _Absent(file, each, module)
 
 
-def _is_made(context: GuideContext, name: str) -> bool:
+def _is_made(written: frozenset[str], name: str) -> bool:
     """Whether a build makes a module of this name, or the guide names it, as a file that a step writes."""
-    return (
-        bool(MADE.fullmatch(name)) or re.search(rf"\b{re.escape(name)}\b", "\n".join(context.guide.lines)) is not None
-    )
+    return bool(MADE.fullmatch(name)) or name in written
 
 
 def _own_file(context: GuideContext, checkout: Checkout, file: str, each: ImportStatement, start: str) -> str:
@@ -103,21 +103,22 @@ def _init_of(checkout: Checkout, folder: str) -> str:
 
 def _lacks(checkout: Checkout, module: str, name: str) -> bool:
     """Whether a module does not have a name: its text does not contain it, and it is no module of the package."""
-    text = checkout.text(module)
-    if re.search(rf"\b{re.escape(name)}\b", text) or _DYNAMIC.search(text) or not _is_valid(text):
+    words = checkout.once("words of a static module", module, find=lambda: _words(checkout.text(module)))
+    if words is None or name in words:
         return False
     part = posixpath.join(posixpath.dirname(module), name)
     is_package = module.endswith("/__init__.py")
     return not is_package or not checkout.has_name(part)
 
 
-def _is_valid(text: str) -> bool:
-    """Whether a text has statements of Python, and all of them can be read."""
+def _words(text: str) -> frozenset[str] | None:
+    """The words of a module; None if it can have other names, has no statements, or cannot be parsed."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            return bool(ast.parse(text).body)
+            is_static = not _DYNAMIC.search(text) and bool(ast.parse(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+        return None
+    return frozenset(_WORD.findall(text)) if is_static else None
 
 
 def _problem(context: GuideContext, checkout: Checkout, launch: Launch, absent: _Absent) -> Problem:
