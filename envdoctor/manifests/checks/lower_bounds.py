@@ -16,10 +16,10 @@ from envdoctor.knowledge.names import (
     single_period,
 )
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.absent_releases import iter_requirements
 from envdoctor.manifests.checks.arguments import arguments
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, install_with, table_evidence
-from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule

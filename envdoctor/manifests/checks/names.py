@@ -13,9 +13,9 @@ from envdoctor.knowledge.guides import ModulePresence, guide_tables
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone, Run
+from envdoctor.manifests.checks.absent_releases import iter_requirements
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.missing_packages import is_complete
-from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
 from envdoctor.rules.registry import Problem, rule

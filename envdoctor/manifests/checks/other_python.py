@@ -9,9 +9,9 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Download, Install, InstallSystemPackages, SelectEnvironment, SetVariables
+from envdoctor.manifests.checks.absent_releases import iter_requirements
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.torch_index_text import INDEX_URL
 from envdoctor.resolution.torch_sources import TORCH_FAMILY

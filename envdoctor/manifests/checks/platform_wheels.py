@@ -11,6 +11,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import PublishedRelease, date_read, find_release, published_releases
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.actions import torch_source
+from envdoctor.manifests.checks.absent_releases import CHECKED_BY_NAME
 from envdoctor.manifests.checks.evidence import (
     guide_command,
     guide_evidence,
@@ -18,7 +19,6 @@ from envdoctor.manifests.checks.evidence import (
     python_evidence,
     table_evidence,
 )
-from envdoctor.manifests.checks.pins import CHECKED_BY_NAME
 from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext

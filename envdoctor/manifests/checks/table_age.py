@@ -9,9 +9,9 @@ from envdoctor.knowledge.age import UNKNOWN_DAYS, can_update, is_too_old
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.tables import tables_date
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.absent_releases import iter_requirements
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
-from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
