@@ -22,6 +22,7 @@ _OPTION = re.compile(r"-{1,2}[\w-]*(?:config|cfg|deepspeed|yaml)[\w-]*|-c", re.I
 _OTHER_OPTION = re.compile(r"out|save|dump|export|name|dir|path$", re.IGNORECASE)
 _FILE = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]+\.(?:ya?ml|json|toml|ini|cfg|gin|py)")
 _CONFIG_FOLDER = re.compile(r"(?:^|/)(?:conf|confs|configs?|configurations?|cfgs?|configure|deepspeed|ds_configs?)/")
+_YAML = (".yaml", ".yml")
 _MAKES = frozenset({"mkdir", "cp", "mv", "ln", "rsync", "unzip", "tar", "gdown"})
 _LIKENESS = 0.6
 _SAME_NAME = 0.85
@@ -47,7 +48,7 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
         is_shown = any(posixpath.basename(each.path) in block.text for block in others)
         if each.path in seen or is_shown or is_ignored(checkout, posixpath.normpath(each.path)):
             continue
-        if can_come_from_elsewhere(context, checkout, each.path, uses):
+        if can_come_from_elsewhere(context, checkout, each.path, uses) or _writes_config(context, each.path):
             continue
         seen.add(each.path)
         nearest, is_certain = _nearest(checkout, each)
@@ -75,6 +76,12 @@ def _is_configuration(each: PassedFile) -> bool:
     return bool(_CONFIG_FOLDER.search(each.path))
 
 
+def _writes_config(context: GuideContext, path: str) -> bool:
+    """Whether `accelerate config --config_file FILE` writes a file."""
+    commands = (" ".join(each.words) for each in context.guide.commands if each.name == "accelerate")
+    return any(each.startswith("accelerate config") and path in each for each in commands)
+
+
 def _makes_folder(context: GuideContext, path: str) -> bool:
     """Whether a command can make the first folder of a path, with files that it does not name."""
     first = posixpath.normpath(path).partition("/")[0]
@@ -90,9 +97,9 @@ def _nearest(checkout: Checkout, named: PassedFile) -> tuple[str, bool]:
     """
     path = posixpath.normpath(named.path)
     folder, _, name = path.rpartition("/")
-    suffix = posixpath.splitext(path)[1]
+    suffixes = _YAML if path.endswith(_YAML) else posixpath.splitext(path)[1]
     files = sorted(
-        each for each in checkout.paths if each.endswith(suffix) and not posixpath.basename(each).startswith(".")
+        each for each in checkout.paths if each.endswith(suffixes) and not posixpath.basename(each).startswith(".")
     )
     starts = (*named.launch.folders, checkout.root)
     places = {checkout.relative(each / folder) for each in starts}

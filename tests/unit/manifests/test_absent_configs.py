@@ -15,7 +15,7 @@ from envdoctor.core.records import Finding
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     for name in (".git/config", "train.py", "tools/measure.py", "tools/local.yaml", "configs/pretrain.yaml",
-                 "configs/ds/zero2.json", "configs/a/base.yaml", "data/list.json"):  # fmt: skip
+                 "fsdp.yaml", "configs/ds/zero2.json", "configs/a/base.yaml", "data/list.json"):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("\n")
     (tmp_path / ".gitignore").write_text("configs/local.yaml\n")
@@ -38,6 +38,8 @@ ABSENT = {  # a command, and a part of the fix
     "a folder in the singular": ("python train.py ./config/pretrain.yaml", "Use configs/pretrain.yaml"),
     "an abbreviated folder": ("python train.py --config conf/a/base.yaml", "Use configs/a/base.yaml"),
     "an option of another file": ("python train.py --ds_config config/ds/zero2.json", "Use configs/ds/zero2"),
+    "another suffix": ("python train.py --config configs/pretrain.yml", "Use configs/pretrain.yaml"),
+    "an option of a launcher": ("nohup accelerate launch --config_file fsdp.yml train.py", "Use fsdp.yaml"),
     "a letter": ("cd tools && python measure.py --config locl.yaml", "Use tools/local.yaml"),
 }
 PRESENT: dict[str, tuple[str, ...]] = {
@@ -57,6 +59,14 @@ PRESENT: dict[str, tuple[str, ...]] = {
     "a folder of a reader with another file": ("python train.py --config config/own.yaml",),
     "a folder of another name": ("python train.py --config settings/pretrain.yaml",),
     "a folder that is made": ("cp -r configs config", "python train.py config/pretrain.yaml"),
+    "options of launchers": (
+        "accelerate launch --config_file fsdp.yaml train.py",
+        "accelerate launch --config_file own.yml train.py",
+    ),
+    "a file that accelerate writes": (
+        "accelerate config --config_file fsdp.yml",
+        "accelerate launch --config_file fsdp.yml train.py",
+    ),
     "an absolute path": ("python train.py --config /opt/configs/a.yaml",),
 }
 
@@ -77,3 +87,12 @@ def test_a_folder_can_be_a_part_of_a_checkout(clone: Path) -> None:
     (clone / ".git").rmdir()
     assert not _found(clone, ABSENT["another case"][0], guide="SETUP.md")
     assert _found(clone, ABSENT["another case"][0])  # a README next to code: an unpacked archive
+
+
+def test_a_script_is_audited_alone(clone: Path) -> None:
+    text = "#!/bin/bash\nset -e\nnohup accelerate launch \\\n  --config_file fsdp.yml train.py\n"
+    (clone / "run.sh").write_text(text)
+    found = audit_text(text, str(clone / "run.sh"), None, None).result.findings
+    assert [(each.line, each.fix) for each in found if each.id == "RUN218"] == [
+        (4, "Use fsdp.yaml, if it is the file that is meant.")
+    ]
