@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from envdoctor.knowledge.changed_names import periods_of
 from envdoctor.knowledge.imports import spans_of_name
@@ -72,11 +72,30 @@ def _last_before(version: str, spans: Spans) -> str:
 
 def names_without(package: str, version: str, used: Iterable[CodeImport]) -> Iterator[str]:
     """The used names that a release of a package does not have either, as far as a table has them."""
+    return (each.name for each in _absent_in(package, version, used))
+
+
+def _absent_in(package: str, version: str, used: Iterable[CodeImport]) -> Iterator[AbsentImport]:
     for each in used:
         for name, spans in _periods(each):
             if spans and spans[0].package == package and not any(span.can_be_in(version) for span in spans):
-                yield name
+                yield AbsentImport(each, name, IndexedRelease(package, version, ""), _last_before(version, spans))
                 break
+
+
+def release_with_all(absent: Sequence[AbsentImport], used: Sequence[CodeImport]) -> tuple[str, str]:
+    """The last release with all absent names, and a used name that neither it nor an older one has as well.
+
+    An older release is preferred if only that one has the other used names: the absent ones and
+    `ProgressBar`, which pytorch-lightning 1.7 removed and 2.0 has again.
+    """
+    last = last_release(absent)
+    package, lacking = absent[0].release.name, ""
+    version = last
+    while version and (without := list(_absent_in(package, version, used))):
+        lacking = lacking or without[0].name
+        version = last_release(without)
+    return (version, "") if version else (last, lacking)
 
 
 def last_release(absent: Iterable[AbsentImport]) -> str:

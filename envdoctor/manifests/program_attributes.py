@@ -62,14 +62,19 @@ def _of_file(file: ProgramFile, reached: frozenset[str]) -> Iterator[CodeImport]
     for name, node in file.parsed.definitions.items():
         if name not in reached:
             continue
-        parts = node.body if isinstance(node, ast.ClassDef) else (node,)
+        parts = _parts_of_class(node) if isinstance(node, ast.ClassDef) else [node]
         functions = [each for each in parts if isinstance(each, Function)]
         yield from _of_body(file, [each for each in parts if each not in functions], is_certain=True)
         for each in functions:
             yield from _of_body(file, [each], is_certain=file.is_program)
 
 
-def _of_body(file: ProgramFile, body: Sequence[ast.stmt], *, is_certain: bool) -> Iterator[CodeImport]:
+def _parts_of_class(node: ast.ClassDef) -> list[ast.AST]:
+    """What a class runs when its file is loaded, its bases first, and its methods."""
+    return [*node.decorator_list, *node.bases, *node.keywords, *node.body]
+
+
+def _of_body(file: ProgramFile, body: Sequence[ast.AST], *, is_certain: bool) -> Iterator[CodeImport]:
     objects = _objects(file, body)
     parts: set[int] = set()  # of longer attributes
     for node, certain in unguarded(body, is_certain=is_certain):
@@ -105,7 +110,7 @@ def _target(file: ProgramFile, node: ast.Attribute, objects: Mapping[str, tuple[
     return module, name
 
 
-def _objects(file: ProgramFile, body: Sequence[ast.stmt]) -> dict[str, tuple[str, str]]:
+def _objects(file: ProgramFile, body: Sequence[ast.AST]) -> dict[str, tuple[str, str]]:
     """The variables to which statements assign objects of one class only, with the module and the class."""
     stored: Counter[str] = Counter()
     found: dict[str, set[str]] = {}
@@ -138,5 +143,5 @@ def _class_of(created: str) -> str:
     return _CLASSES.get(created, owner if owner in classes else "")
 
 
-def _nodes(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+def _nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     return (node for each in body for node in ast.walk(each))

@@ -8,7 +8,7 @@ from envdoctor.core.records import Evidence
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.names import packages as packages_with_tables
 from envdoctor.knowledge.published import find_release
-from envdoctor.manifests.absent_names import absent_by_tables, last_release, names_without
+from envdoctor.manifests.absent_names import absent_by_tables, release_with_all
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -139,12 +139,12 @@ def _of_program(
     first, *others = absent
     package = state.packages[first.release.name]
     used, line = first.used, first.used.line or package.line
-    last = last_release(absent)
+    last, newer = release_with_all(absent, all_used)
     if package.name in TORCH_FAMILY or not _is_installable(context, state, package.name, last):
         last = ""
     index, python = context.index_facts, state.python or context.trace.python
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
-    newer = next(names_without(package.name, last, all_used), "") if last else ""
+    newer = (newer or _absent_from_wheel(context, state, package.name, last, all_used)) if last else ""
     pin = f"{package.name}=={last}" if last and not excluding and not newer else ""
     if needed := first_release_of(each.used for each in absent):
         pin = f"{package.name}>={needed}"
@@ -176,6 +176,17 @@ def _evidence_of_release(absent: AbsentImport) -> Evidence:
     """That a release lacks a name, as its wheel or a built-in table of names shows; the table has no day of it."""
     source = "the wheel on the package index" if absent.release.day else "the built-in tables of names"
     return table_evidence(str(absent.release), f"no {absent.name}", source)
+
+
+def _absent_from_wheel(
+    context: GuideContext, state: EnvironmentState, name: str, version: str, used: Sequence[CodeImport]
+) -> str:
+    """A used name that the wheel of another release of a package does not have; empty if none is known."""
+    installed = installed_set(context, state, ())
+    of_project = {each: found for each, found in installed.versions.items() if each.startswith(f"{name}-")}
+    installed = installed._replace(versions={**of_project, name: version})
+    found = context.index_facts.absent_imports(installed, used) if context.index_facts else ()
+    return next((each.name for each in found if each.release.name == name), "")
 
 
 def _is_installable(context: GuideContext, state: EnvironmentState, name: str, version: str) -> bool:

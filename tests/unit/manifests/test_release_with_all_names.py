@@ -28,11 +28,11 @@ CAPTION = (
 RUN = "model = Model()\nmodel.generate(1)\n"
 
 
-def audit(folder: Path, code: str, transformers: str = "4.57.6") -> list[Finding]:
+def audit(folder: Path, code: str, transformers: str = "4.57.6", lightning: str = "2.6.6") -> list[Finding]:
     (folder / ".git").mkdir(exist_ok=True)
     (folder / "train.py").write_text(code)
-    versions = VERSIONS | {"transformers": transformers}
-    text = sh("pip install torch bitsandbytes transformers", "python train.py")
+    versions = VERSIONS | {"transformers": transformers, "pytorch-lightning": lightning}
+    text = sh("pip install torch bitsandbytes transformers pytorch-lightning", "python train.py")
     solver = FixedSolver(FixedIndex(IndexedRelease("chain", "1.0", "2026-10-01")), versions)
     found = audit_text(text, str(folder / "README.md"), None, solver, python="3.12").result.findings
     return [each for each in found if each.id == "RUN078"]
@@ -47,6 +47,35 @@ def test_no_release_has_all_names(tmp_path: Path) -> None:
     )
     (found,) = audit(tmp_path, f"{IMPORT}print(bnb.nn.Linear8bit, bnb.nn.Linear8bitLt, bnb.optim.Adam8bit)")
     assert found.fix == "Use bitsandbytes==0.35.0, which has it."
+
+
+LIGHTNING = "import pytorch_lightning as pl\nfrom pytorch_lightning.loggers import LightningLoggerBase\n"
+CLASS_OF_BAR = "class Bar(pl.callbacks.progress.ProgressBar): ...\nBar()\n"
+OLDER_RELEASES = {
+    "of the removed name": (LIGHTNING, "1.8.6"),
+    "of a name that came back": (LIGHTNING + "print(pl.callbacks.progress.ProgressBar)\n", "1.6.5.post0"),
+    "of the base of a class": (LIGHTNING + CLASS_OF_BAR, "1.6.5.post0"),
+    "of a decorator": (
+        "import pytorch_lightning as pl\n@pl.utilities.distributed.rank_zero_only\ndef save(): ...\nsave()\n", "1.9.5"
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*OLDER_RELEASES])
+def test_an_older_release_has_all_names(name: str, tmp_path: Path) -> None:
+    code, version = OLDER_RELEASES[name]
+    (found,) = audit(tmp_path, code, lightning="2.6.6")
+    assert found.fix == f"Use pytorch-lightning=={version}, which has it."
+    assert not audit(tmp_path, code, lightning="1.6.5.post0")
+
+
+def test_bases_that_all_releases_have(tmp_path: Path) -> None:
+    assert not audit(tmp_path, f"import pytorch_lightning as pl\n{CLASS_OF_BAR}", lightning="2.6.6")
+    guarded = (
+        "import pytorch_lightning as pl\nif hasattr(pl, 'B'):\n    class B(pl.loggers.LightningLoggerBase): ...\n"
+    )
+    assert not audit(tmp_path, guarded, lightning="2.6.6")
+    assert not audit(tmp_path, "class Own(list): ...\nOwn()\n", lightning="2.6.6")
 
 
 CLASSES = {
