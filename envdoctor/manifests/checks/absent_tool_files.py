@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.absent_dockerfiles import absent_dockerfiles
 from envdoctor.manifests.checks.absent_files import is_ignored
 from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere, clones_another
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -48,11 +49,13 @@ def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     """`docker build -f FILE`, `kubectl apply -f FILE`, `pytest FOLDER` and `source FILE` of what does not exist.
 
     Only in a clone of git, and where the folder of the path exists, or a file with a name that is alike. Files that a
-    step makes, downloads or clones are left out.
+    step makes, downloads or clones are left out. Also reported: `docker build .` in a directory without a Dockerfile,
+    where the checkout has one in another directory.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context, checkout):
         return
+    yield from absent_dockerfiles(context, checkout)
     seen: set[str] = set()
     for each in _named_files(context):
         path = posixpath.normpath(each.path)
