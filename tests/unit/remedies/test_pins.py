@@ -31,7 +31,7 @@ from envdoctor.rules.known_breaks import known_breaks
 MACHINE = make_machine(["NVIDIA H100 80GB HBM3"], driver="580.95.05")
 # Environments without a problem.
 OLD = """torch 2.4.1+cu121, torchvision 0.19.1, triton 3.0.0, transformers 4.45.2, tokenizers 0.20.3,
-    accelerate 1.1.1, peft 0.13.2, datasets 3.1.0, huggingface-hub 0.25.2, numpy 1.26.4,
+    accelerate 1.1.1, peft 0.13.2, datasets 3.1.0, huggingface-hub 0.25.2, numpy 1.26.4, pyarrow 18.1.0,
     bitsandbytes 0.45.5, setuptools 79.0.1"""
 V4 = """torch 2.8.0+cu128, torchvision 0.23.0, torchaudio 2.8.0, triton 3.4.0, transformers 4.57.1, tokenizers 0.22.1,
     accelerate 1.11.0, peft 0.17.1, datasets 4.3.0, huggingface-hub 0.36.0, numpy 2.2.6, pyarrow 21.0.0,
@@ -111,6 +111,8 @@ FAULTS = [
     ("PKG070", V4, "pyworld 0.3.5, setuptools 84.2.1"),
     ("PKG071", OLD, "dgl 2.1.0"),
     ("PKG072", OLD, "torch 1.10.1, torchvision 0.11.2, tensorboard 2.11.2, setuptools 60.9.3"),
+    ("PKG073", V4, "pyarrow 26.0.1, numpy 1.26.4"),
+    ("PKG074", OLD, "datasets 2.14.4, pyarrow 21.0.0"),
     ("PKG022", V4, "gradio 3.48.0, starlette 1.10.0"),
     ("PKG023", V4, "gradio 4.44.1, gradio-client 1.3.0, pydantic 2.13.5"),
     ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),
