@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,7 @@ def test_the_release_for_a_solved_nightly_exists(solver: UvStepSolver, tmp_path:
 def test_a_set_of_many_source_archives_is_resolved(
     solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts = iter([frozenset({(f"built-{number}", "1.0")}) for number in range(9)])
+    attempts = cycle([frozenset({(f"built-{number}", "1.0")}) for number in range(9)])  # again for another Python
     monkeypatch.setattr("envdoctor.locking.step_solver.releases_to_build", lambda *_: next(attempts))
     requirements = " ".join(f"built-{number}==1.0" for number in range(9))
     result = audit(tmp_path, sh(f"pip install vllm==0.10.2 transformers {requirements}"), solver)
