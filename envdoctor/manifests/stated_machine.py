@@ -26,6 +26,13 @@ _PYTHON = re.compile(
     r"|compatib|support|or\s(?:newer|later|higher|above|greater|up)|and\s(?:newer|later|above|up|higher)))",
     re.IGNORECASE,
 )
+# After a lower bound: "Python 3.9+ (3.10 recommended)", "Python >= 3.8, recommended: 3.10".
+_RECOMMENDED = re.compile(
+    r"\bpython(?: version)?\W{0,4}3\.\d{1,2}(?: or newer)?[\s+,;(*`-]{1,6}"
+    r"(?:(?:tested (?:with|on)|we recommend|recommended:?|preferably|ideally)\W{1,3}(?:python )?(3\.\d{1,2})(?![\d+])"
+    r"|(?:python )?(3\.\d{1,2})[*`]{0,2} (?:is )?(?:strongly |highly )?(?:recommended|preferred)\b)",
+    re.IGNORECASE,
+)
 _FURTHER = re.compile(r"(?:\s|_|%20)*(?:[,/|]|%7C|or\b|and\b|oder\b|und\b)(?:\s|_|%20)*(3\.\d{1,2})(?!\.\d*\.|\d)")
 _NO_STATEMENT = re.compile(  # of a lower or an upper bound, or of news, in the text before a Python
     r"(?:\b(?:at least|minimum|newer than|older than|higher than|later than|lower than|above|below|before|after|since"
@@ -108,7 +115,8 @@ def _commented_out(block: Block) -> Iterator[int]:
 def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
     """The only Python that the lines name as such, with its first line; empty if they name none or several."""
     named: dict[str, int] = {}
-    for number, line in _with_sentences_of_rows(lines):
+    for number, text in _with_sentences_of_rows(lines):
+        line = _RECOMMENDED.sub(lambda found: f"Python {found[1] or found[2]}", text)
         matches = [] if _EXCLUSION.search(line) else list(_PYTHON.finditer(line))
         for match in matches:
             if not _NO_STATEMENT.search(line, max(0, match.start() - _MAX_BEFORE), match.start()):
