@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envdoctor.commands.audit import AuditsResult
 from envdoctor.commands.audit_file import AuditResult
 from envdoctor.commands.audit_fix import FixedSet
 from envdoctor.manifests.dropped_packages import dropped_lines
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.text import Part, Text, count, indent
+
+_MIN_ALIKE = 4  # files without findings that are listed in one line
 
 
 def render_audit(result: AuditResult) -> list[Part]:
@@ -90,17 +94,45 @@ def render_audits(result: AuditsResult) -> list[Part]:
     for finding in result.differences:
         parts += finding_lines(finding)
     parts += [Text("")] if result.differences else []
-    for audit in result.audits:
-        if not audit.findings:
-            unread = audit.coverage.unread
-            others = ", ".join(audit.elsewhere)
-            found = f"no problems but those of {others}" if others else "no problems found"
-            text = f"  {audit.kind}: {coverage_text(audit)}, {found}{' in that' if unread else ''}"
-            parts.append(Text.assemble(_mark(audit), (audit.name, "title"), text))
-            parts += [indent(Text(trial_text(audit)))] if audit.trials else []
-            parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
+    for group in _alike([each for each in result.audits if not each.findings]):
+        parts += _render_sound(group)
     parts += [Text.assemble(("✗ ", "error"), f"not read: {each.file}: {each.reason}") for each in result.unreadable]
-    parts += [
-        Text.assemble("- ", (name, "title"), "  skipped: nothing in it can be judged") for name in result.skipped
-    ]
+    if len(result.skipped) >= _MIN_ALIKE:
+        title = f"{len(result.skipped)} files skipped"
+        text = f"  nothing in them can be judged: {', '.join(result.skipped)}"
+        parts.append(Text.assemble("- ", (title, "title"), text))
+    else:
+        parts += [
+            Text.assemble("- ", (name, "title"), "  skipped: nothing in it can be judged") for name in result.skipped
+        ]
     return [*parts, *(Text(f"- not searched: {each}") for each in result.omitted)]
+
+
+def _alike(audits: Sequence[AuditResult]) -> list[list[AuditResult]]:
+    """The results without findings: many that differ in their names and counts only are one group."""
+    groups: dict[tuple[object, ...], list[AuditResult]] = {}
+    for audit in audits:
+        key = (audit.kind, audit.coverage.unread) if not audit.elsewhere and not audit.trials else (audit.name,)
+        groups.setdefault(key, []).append(audit)
+    return [
+        part
+        for group in groups.values()
+        for part in ([group] if len(group) >= _MIN_ALIKE else [[each] for each in group])
+    ]
+
+
+def _render_sound(group: Sequence[AuditResult]) -> list[Part]:
+    """A line for a file without findings, or for a group of them, and what was not read."""
+    audit = group[0]
+    unread, others = audit.coverage.unread, ", ".join(audit.elsewhere)
+    found = f"no problems but those of {others}" if others else "no problems found"
+    found += " in that" if unread else ""
+    if len(group) > 1:
+        steps = count(sum(each.coverage.steps for each in group), "step")
+        title = f"{len(group)} files"
+        text = f"  {audit.kind}: {steps} read, {found}: {', '.join(each.name for each in group)}"
+    else:
+        title, text = audit.name, f"  {audit.kind}: {coverage_text(audit)}, {found}"
+    parts: list[Part] = [Text.assemble(_mark(audit), (title, "title"), text)]
+    parts += [indent(Text(trial_text(audit)))] if audit.trials else []
+    return parts + [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]

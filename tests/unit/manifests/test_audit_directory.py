@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.cases import each_case
 from support.command import envdoctor
 from support.guide_cases import sh
-from support.text_files import uv_lock
+from support.text_files import uv_lock, write_files
 
 from envdoctor.commands import audit_directory
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
@@ -223,3 +223,12 @@ def test_a_finding_on_a_program_is_that_of_the_guide_that_starts_it(tmp_path: Pa
     assert (manifest.findings, manifest.elsewhere) == ((), (readme.result.name,))
     other = with_finding("other.txt", "torch==2.4.0\n", 1)
     assert without_repeated([readme, other]) == (readme.result, other.result)
+
+
+def test_many_files_without_findings_are_one_line(tmp_path: Path) -> None:
+    names = [f"run{number}.sh" for number in range(5)]
+    scripts = dict.fromkeys(names, "python train.py\npython eval.py\n")
+    write_files(tmp_path, {"requirements.txt": "torch==2.8.0\n"} | scripts)
+    lines = envdoctor("audit", ".", home=tmp_path, cwd=tmp_path).stdout.splitlines()
+    assert f"? 5 files  script: 10 steps read, no problems found in that: {', '.join(names)}" in lines
+    assert len([line for line in lines if "not read: the packages" in line]) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from support.cases import each_case
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit import AuditRequest, AuditsResult, run
 from envdoctor.commands.audit_file import FileAudit, audit_text
@@ -15,13 +16,6 @@ PAGE = "docs/TRAIN.md"
 INSTALLS = sh("pip install torch==2.8.0 transformers==4.57.1")
 PROGRAM = "import torch\nimport peft\n"
 START = sh("python train.py")
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
 
 
 def audited_names(folder: Path) -> list[str]:
@@ -46,7 +40,8 @@ def audited_names(folder: Path) -> list[str]:
 )
 def test_pages_to_which_a_readme_links_are_audited(tmp_path: Path, label: str, readme: str, is_audited: bool) -> None:
     pages = {PAGE: INSTALLS, "docs/index.md": "[training](TRAIN.md)\n"}
-    names = audited_names(write(tmp_path / label, pages | {"README.md": INSTALLS + readme}))
+    write_files(tmp_path / label, pages | {"README.md": INSTALLS + readme})
+    names = audited_names(tmp_path / label)
     assert names == (["README.md", PAGE] if is_audited else ["README.md"])
 
 
@@ -62,7 +57,7 @@ def test_pages_to_which_a_readme_links_are_audited(tmp_path: Path, label: str, r
 )
 def test_pages_without_commands_for_users_are_not_audited(tmp_path: Path, name: str, text: str) -> None:
     folder = tmp_path / "checkout"
-    write(folder, {name: text, "README.md": f"{INSTALLS}[page]({name})\n"})
+    write_files(folder, {name: text, "README.md": f"{INSTALLS}[page]({name})\n"})
     assert audited_names(folder) == ["README.md"]
 
 
@@ -72,7 +67,7 @@ def imports_of(audit: FileAudit) -> list[tuple[int, str]]:
 
 
 def judged(folder: Path, name: str, files: dict[str, str]) -> FileAudit:
-    write(folder, {"train.py": PROGRAM, "setup.cfg": "", **files})
+    write_files(folder, {"train.py": PROGRAM, "setup.cfg": "", **files})
     return audit_text((folder / name).read_text(), str(folder / name), None, None)
 
 
@@ -112,7 +107,8 @@ def test_a_finding_of_a_page_and_its_environment_file_is_listed_once(tmp_path: P
         "environment.yml": environment, "docs/INSTALL.md": sh("conda env create -f environment.yml", title=""),
         "README.md": "# Project\n", "main.py": "", "LICENSE": "",
     }  # fmt: skip
-    data = run(AuditRequest(targets=(str(write(tmp_path, files)),), resolve="never")).data
+    write_files(tmp_path, files)
+    data = run(AuditRequest(targets=(str(tmp_path),), resolve="never")).data
     assert isinstance(data, AuditsResult)
     own, page = sorted(data.audits, key=lambda each: each.name, reverse=True)
     assert "RUN240" in {each.id for each in own.findings}
