@@ -13,6 +13,7 @@ from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import absent_dockerfiles
 from envdoctor.manifests.checks.absent_files import is_ignored
 from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere, clones_another
+from envdoctor.manifests.checks.absent_setups import absent_setups
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
@@ -50,12 +51,13 @@ def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
 
     Only in a clone of git, and where the folder of the path exists, or a file with a name that is alike. Files that a
     step makes, downloads or clones are left out. Also reported: `docker build .` in a directory without a Dockerfile,
-    where the checkout has one in another directory.
+    where the checkout has one in another directory, and `python setup.py` in a directory that has no setup.py.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context, checkout):
         return
     yield from absent_dockerfiles(context, checkout)
+    yield from absent_setups(context, checkout)
     seen: set[str] = set()
     for each in _named_files(context):
         path = posixpath.normpath(each.path)
