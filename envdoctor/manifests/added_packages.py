@@ -16,7 +16,7 @@ from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.stated_cuda import StatedCuda
 
-ABSENT_NAMES = frozenset({"RUN078", "RUN222"})  # with the last release that has what programs use
+ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
 _EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know

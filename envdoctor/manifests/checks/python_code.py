@@ -12,6 +12,7 @@ from envdoctor.knowledge.guides import ReplacedArgument, guide_tables, inherited
 from envdoctor.knowledge.names import compared_wheels, find_member, single_period
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.accepting_releases import release_that_accepts_all
 from envdoctor.manifests.checks.arguments import Argument, arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -97,13 +98,15 @@ def _missing_member(context: GuideContext, argument: Argument, row: ReplacedArgu
     if not span or not version or span.can_be_in(version) or name in inherited_arguments(span.package):
         return None
     releases = span.in_words
+    accepting = "" if span.first or row else release_that_accepts_all(context, span.package)
+    pin = f"{span.package}=={accepting}" if accepting else ""
     in_range = f">={span.first}" if span.first else f"<={span.last}"
     return Problem(
         "error",
         f"{owner}({name}={value[:40]}): {span.package} {version} does not accept it, {releases} do (TypeError)",
         (guide_evidence(context, name, value[:80], line), _table(f"{owner}.{name}", releases, span.package)),
-        _advice(row, version) if row else f"Leave it out, or use {span.package}{in_range}.",
-        install_step(f"{span.package}{bounded(in_range)}") if span.first and not row else (),
+        _advice(row, version) if row else f"Leave it out, or use {pin or f'{span.package}{in_range}'}.",
+        install_step(pin or f"{span.package}{bounded(in_range)}") if pin or (span.first and not row) else (),
         line=line,
     )
 
