@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_files import is_ignored
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
 from envdoctor.manifests.passed_files import PassedFile, passed_files
 from envdoctor.rules.registry import Problem, rule
 
@@ -48,7 +47,7 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
         is_shown = any(posixpath.basename(each.path) in block.text for block in others)
         if each.path in seen or is_shown or is_ignored(checkout, posixpath.normpath(each.path)):
             continue
-        if can_come_from_elsewhere(context, checkout, each.path, uses) or _writes_config(context, each.path):
+        if can_come_from_elsewhere(context.guide, checkout, each.path, uses) or _writes_config(context, each.path):
             continue
         seen.add(each.path)
         nearest, is_certain = _nearest(checkout, each)

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_files import is_ignored
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
 from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem
@@ -59,7 +58,7 @@ def absent_dockerfiles(context: GuideContext, checkout: Checkout) -> Iterator[Pr
             continue
         if any(posixpath.normpath(posixpath.join(each, path)) == folder for each in places):
             continue
-        if can_come_from_elsewhere(context, checkout, _NAME, {command.line}):
+        if can_come_from_elsewhere(context.guide, checkout, _NAME, {command.line}):
             continue
         yield Problem(
             "error",

@@ -11,18 +11,17 @@ from envdoctor.core.paths import is_file
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.absent_sources import absent_sources
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.install_texts import is_manifest
+from envdoctor.manifests.made_files import can_come_from_elsewhere, compiles_requirements, is_ignored
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 COPY = "https://docs.docker.com/reference/dockerfile/#copy"
-_COMPILED = re.compile(r"\bpip-compile\b|\b(?:pip compile|export|freeze|pipreqs|lock)\b", re.IGNORECASE)
 _NAMED = re.compile(r"[\w./-]+")
 _LISTS = re.compile(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
 # Sources of COPY that a repository contains: code and manifests, and no data or build.
@@ -43,12 +42,12 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     yield from absent_sources(context, checkout)
     if not guide.commands:
         return
-    if any(_COMPILED.search(str(command)) for command in guide.commands):
+    if compiles_requirements(guide):
         return
     for each in guide.absent_files:
         if not _NAMED.fullmatch(each.path) or is_ignored(checkout, each.path):
             continue
-        if can_come_from_elsewhere(context, checkout, each.path, {each.line}):
+        if can_come_from_elsewhere(context.guide, checkout, each.path, {each.line}):
             continue
         same, near = _nearest(checkout, each.path)
         has_entered = any(command.name in ("cd", "pushd") and command.line < each.line for command in guide.commands)
@@ -117,7 +116,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
             path = posixpath.normpath(source).lstrip("/")
             if not _OF_REPOSITORY.fullmatch(path) or _is_there(checkout, path) or is_ignored(checkout, path):
                 continue
-            if can_come_from_elsewhere(context, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
+            if can_come_from_elsewhere(context.guide, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
                 continue
             same, near = _nearest(checkout, path)
             nearest = next(iter(same), near)
@@ -151,10 +150,3 @@ def _nearest(checkout: Checkout, path: str) -> tuple[list[str], str]:
         if each.endswith(suffix) and (is_manifest(each) or _LISTS.fullmatch(posixpath.basename(each)))
     )  # fmt: skip
     return same, next(iter(difflib.get_close_matches(path, alike, n=1, cutoff=_LIKENESS)), "")
-
-
-def is_ignored(checkout: Checkout, path: str) -> bool:
-    """Whether git ignores files of this name, which a step or a person makes."""
-    name = posixpath.basename(path)
-    rows = (row.strip().strip("/") for row in checkout.text(".gitignore").splitlines() if not row.startswith("#"))
-    return any(row and (row == name or row in (path, posixpath.dirname(path))) for row in rows)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.import_statements import ImportStatement
+from envdoctor.manifests.made_files import can_come_from_elsewhere
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.rules.registry import Problem, rule
 
@@ -129,7 +129,7 @@ def _is_package(checkout: Checkout, path: str, name: str) -> bool:
 def _can_exist(context: GuideContext, checkout: Checkout, path: str, statement: ImportStatement) -> bool:
     """Whether a module can be elsewhere, be made by a build or a step, or belong to an installed package."""
     folder, name = posixpath.split(path)
-    if MADE.fullmatch(name) or can_come_from_elsewhere(context, checkout, f"{path}.py", ()):
+    if MADE.fullmatch(name) or can_come_from_elsewhere(context.guide, checkout, f"{path}.py", ()):
         return True
     own = checkout.text(f"{folder}/__init__.py")
     if re.search(r"__path__|sys\.modules|__getattr__|import_module", own):
@@ -147,9 +147,7 @@ def _can_exist(context: GuideContext, checkout: Checkout, path: str, statement: 
 
 def _is_built(checkout: Checkout, name: str) -> bool:
     """Whether a build file of the checkout names a module."""
-    files = (
-        each for each in checkout.paths if _BUILD.fullmatch(each)
-    )
+    files = (each for each in checkout.paths if _BUILD.fullmatch(each))
     return any(name in checkout.text(each) for each in sorted(files)[:_MAX_PROGRAMS])
 
 

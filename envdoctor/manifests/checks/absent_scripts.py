@@ -5,37 +5,22 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 from envdoctor.core.paths import exists
-from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
 BASH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
-# What a reader is to replace: `path/to/train.py`, `your_script.py`, `scene_name.yaml`.
-_PLACEHOLDER = re.compile(
-    r"(?:^|[/_.-])(?:(?:path|to|your?|my|some|foo|bar|x{2,}|custom|user|new)(?:[/_.-]|$)"
-    r"|(?:example|script)(?:[_.-]|$))"
-    r"|(?:^|/)(?:\w+[_-])?name\.\w+$",
-    re.IGNORECASE,
-)
 # Names of the programs of a reader, with which guides of libraries show a launcher.
 _USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
-# Before the name: `Create a file scripts/start.py`.
-_MADE = (
-    r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov|nam|assum)\w*\s+(?:\S+\s+){0,6}\S*"
-    r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]{0,200}"
-)
-_SAVED = r"\b(?:sav|writ|creat|cop(?:y|i)|past|put)\w*\s[^.;]{0,80}?\b(?:file|as|into|in|to|named|called)\s+\W{0,3}"
 _PATH = re.compile(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
 _OF_EXAMPLES = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
-_BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
 _LIKENESS = 0.6
@@ -61,7 +46,7 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
         absent = {script: each for script, each in absent.items() if _is_of_checkout(context, checkout, each)}
     for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
         starts = {each.line for each in launches if each.program.script == script}
-        if not can_come_from_elsewhere(context, checkout, script, starts):
+        if not can_come_from_elsewhere(context.guide, checkout, script, starts):
             yield from _absent(context, checkout, script, launch)
 
 
@@ -92,36 +77,6 @@ def _has_longer_folders(files: Sequence[str], path: str) -> bool:
 def _is_there(checkout: Checkout, launch: Launch) -> bool:
     folders = (*launch.folders, checkout.root)
     return launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders)
-
-
-def can_come_from_elsewhere(context: GuideContext, checkout: Checkout, path: str, uses: Container[int]) -> bool:
-    """Whether a step makes, downloads or clones a file, or a reader is to replace its name. `uses` are its lines."""
-    path = posixpath.normpath(path)
-    name = path.rpartition("/")[2]
-    first = path.partition("/")[0]
-    clones = {repository_name(each.url) for each in context.actions(Clone)}
-    if path.startswith("..") or first in _BUILT or _PLACEHOLDER.search(path) or first in clones:
-        return True
-    if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
-        return True
-    if _is_of_linked_project(context, name):
-        return True
-    made = re.compile(f"(?:{_MADE}){re.escape(name)}", re.IGNORECASE)
-    saved = re.compile(f"(?:{_SAVED}){re.escape(name)}", re.IGNORECASE)
-    for number, line in enumerate(context.guide.lines, 1):
-        if name in line and saved.search(line):  # also in the sentence that starts it
-            return True
-        is_shown = name in line and not any(start in uses for start in range(number - 2, number + 1))
-        if is_shown and made.search(line):
-            return True
-    return False
-
-
-def _is_of_linked_project(context: GuideContext, name: str) -> bool:
-    """Whether the text links another repository that has the name of a script: `WikiExtractor.py`."""
-    links = re.findall(r"(?:github|gitlab)\.com/[\w.-]+/([\w.-]+)", "\n".join(context.guide.lines))
-    stem = name_key(name.partition(".")[0])
-    return any(name_key(each.removesuffix(".git")) == stem for each in links)
 
 
 def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Launch) -> Iterator[Problem]:
@@ -221,13 +176,7 @@ def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Laun
         for number, line in enumerate(context.guide.lines, 1)
         if number not in starts and not _PERMITS.match(line)
     )
-    return len(present) >= _MIN_PRESENT and not is_named and not clones_another(context, checkout)
-
-
-def clones_another(context: GuideContext, checkout: Checkout) -> bool:
-    """Whether the guide clones a repository other than its own, which can have a script."""
-    names = own_names(checkout.root, "\n".join(context.guide.lines))
-    return any(name_key(repository_name(each.url)) not in names for each in context.actions(Clone))
+    return len(present) >= _MIN_PRESENT and not is_named and not clones_another(context.guide, checkout)
 
 
 def _is_below_first_folder(other: str, path: str, checkout: Checkout, launch: Launch) -> bool:

@@ -6,10 +6,9 @@ import posixpath
 from collections.abc import Iterator
 
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_files import is_ignored
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem
 
@@ -37,7 +36,7 @@ def absent_setups(context: GuideContext, checkout: Checkout) -> Iterator[Problem
             continue
         seen.add(folder)
         path = posixpath.join(folder, _NAME)
-        if is_ignored(checkout, path) or can_come_from_elsewhere(context, checkout, path, {launch.line}):
+        if is_ignored(checkout, path) or can_come_from_elsewhere(context.guide, checkout, path, {launch.line}):
             continue
         has_sources = any(each.startswith(f"{folder}/") and each.endswith(_COMPILED) for each in checkout.paths)
         yield Problem(

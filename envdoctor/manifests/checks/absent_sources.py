@@ -10,9 +10,9 @@ from typing import Any
 
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import can_come_from_elsewhere
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.rules.registry import Problem
 
@@ -34,7 +34,7 @@ def absent_sources(context: GuideContext, checkout: Checkout) -> Iterator[Proble
         source: Mapping[str, Any] = listed if isinstance(listed, dict) else {}
         missing = _missing(checkout, folder, name, source)
         path = posixpath.normpath(posixpath.join(folder, str(source.get("path", "."))))
-        if not missing or (path != "." and can_come_from_elsewhere(context, checkout, path, ())):
+        if not missing or (path != "." and can_come_from_elsewhere(context.guide, checkout, path, ())):
             continue
         own = (number for number, text in enumerate(guide.lines, 1) if text.lstrip(" \"'").startswith(f"{name} ="))
         line = next(own, 1) if is_manifest else command.line if command else 1

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import absent_dockerfiles
-from envdoctor.manifests.checks.absent_files import is_ignored
-from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere, clones_another
 from envdoctor.manifests.checks.absent_setups import absent_setups
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another, is_ignored
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
 
@@ -54,7 +53,7 @@ def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     where the checkout has one in another directory, and `python setup.py` in a directory that has no setup.py.
     """
     checkout = context.guide.checkout
-    if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context, checkout):
+    if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context.guide, checkout):
         return
     yield from absent_dockerfiles(context, checkout)
     yield from absent_setups(context, checkout)
@@ -67,7 +66,7 @@ def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
         is_there = any(other == path or other.endswith(f"/{path}") for other in checkout.paths)
         if is_there or path.startswith(("..", "/", "~")) or is_ignored(checkout, path) or path == ".":
             continue
-        if can_come_from_elsewhere(context, checkout, path, {each.command.line}):
+        if can_come_from_elsewhere(context.guide, checkout, path, {each.command.line}):
             continue
         nearest = _nearest(checkout, path)
         has_folder = "/" in path and posixpath.dirname(path) in checkout.paths
@@ -148,7 +147,7 @@ def makefile_has_no_such_target(context: GuideContext) -> Iterator[Problem]:
     Not reported where the Makefile includes files or has rules for patterns, or where the guide enters a directory.
     """
     checkout = context.guide.checkout
-    if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context, checkout):
+    if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context.guide, checkout):
         return
     makefiles = [each for each in checkout.paths if posixpath.basename(each) in _MAKEFILES]
     text = checkout.text(makefiles[0]) if len(makefiles) == 1 and makefiles[0] in _MAKEFILES else ""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.absent_files import is_ignored
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.made_files import is_ignored
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.shell_records import is_known
 from envdoctor.rules.registry import Problem, rule

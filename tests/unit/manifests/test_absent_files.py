@@ -42,6 +42,7 @@ def test_a_file_that_a_step_names(clone: Path) -> None:
 COMMANDS: dict[str, tuple[str, str]] = {  # to the status and the message; no finding for empty ones
     "conda env create -f environment.yml": ("error", "environment.yml is not in the checkout"),
     "pip install -c limits.txt torch==2.8.0": ("error", "limits.txt is not in the checkout"),
+    "export HF_HOME=cache\npip install -c limits.txt torch==2.8.0": ("error", "limits.txt is not in the checkout"),
     "pip install -r cuda.txt": ("warning", "cuda.txt is not in the checkout; requirements/cuda.txt is"),
 }
 
@@ -49,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # to the status and the message; no fi
 @each_case("command", [*COMMANDS])
 def test_commands_with_an_absent_file(command: str, clone: Path) -> None:
     status, message = COMMANDS[command]
-    assert _found(clone, sh("pip install torch==2.8.0", command)) == [("RUN207", status, 4, message)]
+    assert _found(clone, sh("pip install torch==2.8.0", command)) == [("RUN207", status, 4 + command.count("\n"), message)]
 
 
 OTHER_STEPS: dict[str, tuple[str, ...]] = {
@@ -58,6 +59,7 @@ OTHER_STEPS: dict[str, tuple[str, ...]] = {
     "a download": ("wget https://a.b/gpu.txt -O gpu.txt", "pip install -r gpu.txt"),
     "a copy": ("cp requirements/cuda.txt gpu.txt", "pip install -r gpu.txt"),
     "a compiled list": ("pip-compile requirements.in", "pip install -r requirements.txt"),
+    "an exported list": ("poetry export -o gpu.txt", "pip install -r gpu.txt"),
     "a placeholder": ("pip install -r path/to/requirements.txt",),
     "an absolute path": ("pip install -r /workspace/requirements.txt",),
     "a URL": ("pip install -r https://a.b/requirements.txt",),
