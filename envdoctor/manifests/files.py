@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -23,11 +24,17 @@ class MissingFile(NamedTuple):
     line: int
     reason: str
     in_repository: bool = False  # the command runs in the checkout, which does not have it
+    instead: str = ""  # the only file of the name, in a directory that the guide does not enter: it was read
 
     @property
     def is_absent(self) -> bool:
         """Whether the manifest names a file next to it that does not exist."""
         return self.reason == NOT_FOUND and bool(self.path) and not self.path.startswith(("/", "~"))
+
+    @property
+    def left_out_folder(self) -> str:
+        """The directory in which the file that was read instead has the path that the guide names."""
+        return self.instead.removesuffix(f"/{posixpath.normpath(self.path)}")
 
 
 class TextsOfFiles:
@@ -79,7 +86,8 @@ class Files:
         self.missing: dict[str, MissingFile] = {}  # by path
         self.included: list[str] = []  # paths that were read from disk
         self.is_repository = False  # paths are relative to the folder, or to `second_folder`
-        self.second_folder: Path | None = None  # of a guide in a subdirectory: the other one of root and subdirectory
+        # Of a guide in a subdirectory the other one of root and subdirectory, or one that the guide does not enter.
+        self.second_folder: Path | None = None
         self.own_names: frozenset[str] = frozenset()  # under which the guide clones its own repository
 
     def add(self, path: str, lines: tuple[Line, ...]) -> None:
@@ -177,6 +185,13 @@ class Files:
         found = Files(folders[0], *self.platforms, on_disk=self.on_disk)
         found.root, found.is_repository, found.own_names = root.absolute(), True, own_names
         found.second_folder = folders[1] if own.absolute() != root.absolute() else None
+        return found
+
+    def with_second_folder(self, place: str) -> Files:
+        """The files for a guide in the root that leaves out the step that enters a directory."""
+        found = Files(self.folder, *self.platforms, on_disk=self.on_disk)
+        found.root, found.is_repository, found.own_names = self.root, True, self.own_names
+        found.second_folder = self.folder and self.folder / place
         return found
 
     def without_folder(self) -> Files:

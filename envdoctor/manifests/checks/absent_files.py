@@ -15,6 +15,7 @@ from envdoctor.manifests.checks.absent_sources import absent_sources
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.files import MissingFile
 from envdoctor.manifests.install_texts import is_manifest
 from envdoctor.manifests.made_files import can_come_from_elsewhere, compiles_requirements, is_ignored
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
@@ -34,10 +35,14 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     """A command of a guide installs from a file that its checkout does not have: the installer stops.
 
     Only in a clone of git. Files that a step makes, downloads or clones are left out, and those that git ignores.
+    If another directory has the only file of the name, and the root has no manifest, that file is read.
     Also reported: a directory or a member of the workspace in `[tool.uv.sources]` that the checkout does not have.
     """
     checkout, guide = context.guide.checkout, context.guide
-    if checkout is None or not checkout.is_clone or not checkout.paths:
+    if checkout is None:
+        return
+    yield from (_of_left_out_folder(context, each) for each in guide.absent_files if each.instead)
+    if not checkout.is_clone or not checkout.paths:
         return
     yield from absent_sources(context, checkout)
     if not guide.commands:
@@ -45,7 +50,7 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     if compiles_requirements(guide):
         return
     for each in guide.absent_files:
-        if not _NAMED.fullmatch(each.path) or is_ignored(checkout, each.path):
+        if each.instead or not _NAMED.fullmatch(each.path) or is_ignored(checkout, each.path):
             continue
         if can_come_from_elsewhere(context.guide, checkout, each.path, {each.line}):
             continue
@@ -70,6 +75,20 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
             else "Name a file of the checkout, or use the version of the project that has it.",
             line=line,
         )
+
+
+def _of_left_out_folder(context: GuideContext, file: MissingFile) -> Problem:
+    line = line_of(context, file.line, file.path)
+    return Problem(
+        "warning",
+        f"{file.path} is not in the checkout; {file.instead} is, and was read in its place",
+        (
+            guide_evidence(context, "file", file.path, line),
+            table_evidence("files", file.instead, "the checkout"),
+        ),
+        f"Run {shell_command('cd {}', file.left_out_folder)} first, or name {file.instead}.",
+        line=line,
+    )
 
 
 def _clone_next_to(context: GuideContext, line: int) -> Clone | None:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
+from envdoctor.manifests.inputs.left_out_folders import only_files
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
@@ -50,7 +51,12 @@ def read_guide(text: str, name: str, files: Files) -> Document:
     guide = parse_guide(text, name)
     own = files_of_guide(text, name, files)
     paths = parse_paths(guide, text, name, own)
+    found = only_files(paths, own)
+    if found:
+        own = own.with_second_folder(found[0].left_out_folder)
+        paths = parse_paths(guide, text, name, own)
     absent = tuple(each for each in own.missing.values() if each.is_absent and each.in_repository)
+    absent += tuple(each for each in found if each.path not in own.missing)
     paths = [each._replace(absent_files=absent) for each in paths]
     shown = paths[0] if len(paths) == 1 else guide
     return Document("guide", tuple(paths), shown, unread=unread_parts(paths, own))
