@@ -249,6 +249,11 @@ def _use_valid_requirement(lines: EditedLines, finding: Finding) -> bool:
     return lines.replace_text(finding.line, finding.evidence[0].value.removeprefix("-e "), new)
 
 
+def _use_package_of_module(lines: EditedLines, finding: Finding) -> bool:
+    stated, new = finding.evidence[0].value, named(r"^Use (\S+): the index has it under this name\.$", finding.fix)
+    return not re.search(r"[;\[]", stated) and lines.replace_text(finding.line, stated, new)
+
+
 def _without_user(lines: EditedLines, finding: Finding) -> bool:
     removed = named(r"^Remove (--user|sudo)\.$", finding.fix)
     return bool(removed) and lines.replace(finding.line, rf"(?<!\S){removed}\s+|\s+{removed}$", "")
@@ -265,6 +270,7 @@ def _use_library_path(lines: EditedLines, finding: Finding) -> bool:
 
 _CORRECTIONS: dict[str, Correct] = {
     "RUN005": install_corrections.use_python,
+    "RUN015": _use_package_of_module,
     "RUN022": _use_other_variable,
     "RUN023": _quote,
     "RUN040": install_corrections.build_without_isolation,

@@ -13,6 +13,7 @@ from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.machine import torch_without_build
+from envdoctor.manifests.checks.module_requirements import package_of_module
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system
@@ -116,7 +117,7 @@ def _is_reported(context: GuideContext, install: InstallStep, conflict: str) -> 
 def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Problem:
     requirement = _blamed(install, conflict)
     line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
-    name, fix, remedies = _fix(install, conflict)
+    name, fix, remedies = _renamed(context, requirement, conflict) or _fix(install, conflict)
     if "no usable wheels" in conflict:  # uv names no other reason for a release with a source archive
         return Problem(
             "unknown",
@@ -154,6 +155,18 @@ def _blamed(install: InstallStep, conflict: str) -> InstallRequirement | None:
     named += [normalize_name(match[1]) for match in _DEPENDS.finditer(conflict)]
     found = [each for name in reversed(named) for each in install.action.requirements if each.name == name]
     return next((each for each in found if each.pin), next(iter(found), None))
+
+
+def _renamed(
+    context: GuideContext, requirement: InstallRequirement | None, conflict: str
+) -> tuple[str, str, tuple[Remedy, ...]] | None:
+    """What to change for a requirement that has the name of a module instead of its package: `sklearn==1.2.2`."""
+    found = _MISSING.search(conflict) or _UNKNOWN.search(conflict)
+    name = normalize_name(found[1]) if found else ""
+    if not requirement or requirement.name != name or context.index_facts is None:
+        return None
+    pin = package_of_module(context.index_facts, name, requirement.specifier)
+    return (name, f"Use {pin}: the index has it under this name.", ()) if pin else None
 
 
 def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, ...]]:

@@ -1,0 +1,74 @@
+"""A requirement with the name of a module: the package that the index has is named, and written in its place."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import sh
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests.line_corrections import correct_lines
+from envdoctor.resolution.index_facts import IndexedRelease
+
+RELEASES = [
+    ("scikit-learn", "1.2.2"), ("scikit-learn", "1.7.0"), ("opencv-python", "4.8.1.78"),
+    ("opencv-python", "4.8.10.1"), ("pillow", "10.1.0"), ("hydra-core", "1.3.2"), ("protobuf", "4.21.0"),
+]  # fmt: skip
+MISSING, UNKNOWN = (
+    "there is no version of {0}; the step requires {0}",
+    "{1} was not found in the package registry; the step requires {0}",
+)
+
+
+def unsolved(requirement: str, conflict: str) -> Finding:
+    index = FixedIndex(*(IndexedRelease(name, version, "2026-10-01") for name, version in RELEASES))
+    solver = FixedSolver(index, {})
+    name = requirement.partition("=")[0].partition(">")[0].lower()
+    solver.conflicts = {name: conflict.format(requirement.lower(), name)}
+    (found,) = findings(sh(f"pip install '{requirement}'"), solver, "RUN015")
+    return found
+
+
+NAMED = [
+    ("sklearn==1.2.2", MISSING, "scikit-learn==1.2.2"),
+    ("sklearn>=1.3", MISSING, "scikit-learn>=1.3"),
+    ("cv2==4.8.1", UNKNOWN, "opencv-python==4.8.1.78"),
+    ("cv2", UNKNOWN, "opencv-python"),
+    ("PIL", UNKNOWN, "pillow"),
+    ("hydra==1.3.2", MISSING, "hydra-core==1.3.2"),
+]
+
+
+@each_case(("requirement", "conflict", "package"), NAMED)
+def test_the_package_of_a_module_is_named(requirement: str, conflict: str, package: str) -> None:
+    found = unsolved(requirement, conflict)
+    assert found.fix == f"Use {package}: the index has it under this name."
+    assert found.message.startswith("this step cannot be installed: ")
+    text = f"numpy\n{requirement}\n"
+    corrected = correct_lines(text, "requirements.txt", [replace(found, line=2)])
+    assert corrected.text == f"numpy\n{package}\n"
+
+
+ELSEWHERE = "name the index or the repository that has it."
+NOT_NAMED = [
+    ("sklearn==9.9", MISSING, "Name a release of sklearn that the index has."),
+    ("google==4.21.0", MISSING, "Name a release of google that the index has."),
+    ("editdistance==99.1", MISSING, "Name a release of editdistance that the index has."),
+    ("acme-models", UNKNOWN, f"The configured index has no package acme-models: {ELSEWHERE}"),
+    ("apex==0.1", UNKNOWN, f"The configured index has no package apex: {ELSEWHERE}"),
+]  # fmt: skip
+
+
+@each_case(("requirement", "conflict", "fix"), NOT_NAMED)
+def test_no_package_is_named(requirement: str, conflict: str, fix: str) -> None:
+    found = unsolved(requirement, conflict)
+    assert found.fix == fix
+    assert not correct_lines(f"{requirement}\n", "requirements.txt", [found]).findings
+
+
+def test_a_marker_stays() -> None:
+    found = unsolved(
+        "sklearn==1.2.2; python_version>='3.8'".replace("'", '"'), MISSING.replace("{0}", "sklearn==1.2.2")
+    )
+    assert not correct_lines(f"{found.evidence[0].value}\n", "requirements.txt", [found]).findings
