@@ -45,6 +45,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.mentions import OF_CODE, OF_PROGRAMS, judge_mentions, lower_stated
+from envdoctor.manifests.package_names import with_package_names
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.program_releases import with_one_release
 from envdoctor.manifests.records import build_stack
@@ -148,7 +149,8 @@ def audit_paths(
         + len(guide.python_blocks),
         findings=tuple(findings),
         sets=tuple(
-            without_second_builds(with_releases(each, findings), findings) for each in corrected_sets(best_first)
+            without_second_builds(with_releases(with_package_names(each, findings), findings), findings)
+            for each in corrected_sets(best_first)
         ),
         targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
         unresolved=_unresolved_lines(contexts),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec.structs import replace
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.manifests.line_corrections import correct_lines
 from envdoctor.resolution.index_facts import IndexedRelease
@@ -72,3 +75,18 @@ def test_a_marker_stays() -> None:
         "sklearn==1.2.2; python_version>='3.8'".replace("'", '"'), MISSING.replace("{0}", "sklearn==1.2.2")
     )
     assert not correct_lines(f"{found.evidence[0].value}\n", "requirements.txt", [found]).findings
+
+
+def test_the_set_has_the_package(tmp_path: Path) -> None:
+    index = FixedIndex(*(IndexedRelease(name, version, "2026-10-01") for name, version in RELEASES))
+    solver = FixedSolver(index, {"numpy": "2.4.6"})
+    solver.conflicts = {"cv2": UNKNOWN.format("cv2==4.8.1", "cv2")}
+    for text, requirements, names in (
+        ("numpy\ncv2==4.8.1\n", {"opencv-python==4.8.1.78"}, {"numpy", "opencv-python"}),
+        ("numpy\ncv2==4.8.1\nopencv-python\n", {"cv2==4.8.1", "opencv-python"}, {"numpy", "cv2", "opencv-python"}),
+    ):
+        audited = audit_text(text, str(tmp_path / "requirements.txt"), None, solver, python="3.11").audit
+        assert audited
+        (corrected,) = audited.sets
+        assert {each for each in corrected.requirements if "cv" in each} == requirements
+        assert {each.name for each in corrected.places} == names

@@ -1,0 +1,48 @@
+"""Sets with the packages whose modules the requirements of a file name: scikit-learn for `sklearn==1.2.2`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+from packaging.requirements import Requirement
+
+from envdoctor.core.records import Finding
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.corrected_pins import CorrectedSet
+
+_NAMED = re.compile(r"Use (\S+): the index has it under this name\.")  # the fix of RUN015
+
+
+def with_package_names(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
+    """The set with these packages, also as the names of the places in the text; a package that it has stays."""
+    for name, text in _renamed(findings):
+        new = normalize_name(Requirement(text).name)
+        if new in map(_name_of, corrected.requirements):
+            continue
+        corrected = replace(
+            corrected,
+            requirements=_replaced(corrected.requirements, name, text),
+            wanted=_replaced(corrected.wanted, name, text),
+            own=_replaced(corrected.own, name, text),
+            installed=_replaced(corrected.installed, name, text),
+            places=tuple(replace(each, name=new) if each.name == name else each for each in corrected.places),
+        )
+    return corrected
+
+
+def _renamed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """The names in requirements, each with the requirement of its package."""
+    for each in findings:
+        found = _NAMED.fullmatch(each.fix) if each.id == "RUN015" else None
+        if found and each.evidence:
+            yield normalize_name(each.evidence[0].fact), found[1]
+
+
+def _replaced(requirements: Sequence[str], name: str, text: str) -> tuple[str, ...]:
+    return tuple(text if _name_of(each) == name else each for each in requirements)
+
+
+def _name_of(requirement: str) -> str:
+    return normalize_name(Requirement(requirement).name)
