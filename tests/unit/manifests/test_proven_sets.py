@@ -111,22 +111,22 @@ def test_a_package_that_is_built_after_a_set_is_not_missing(name: str) -> None:
 
 @each_case("case", [("25.0.1", "RUN017", 1), ("20.0.0", "RUN017", 0), ("25.0.1", "RUN078", 0)])
 def test_a_set_has_the_errors_that_the_audit_found_for_the_same_releases(case: tuple[str, str, int]) -> None:
-    pyarrow, rule, count = case
+    version, rule, count = case
     message = (
-        "datasets 2.6.1 of 2022-10-14 uses pyarrow.PyExtensionType at its import, which pyarrow 25.0.1 of 2026-08-10 "
+        "reader 2.6.1 of 2022-10-14 uses xformat.Type at its import, which xformat 25.0.1 of 2026-08-10 "
         "does not have"
     )
-    pins = Remedy(steps=(Install(packages=("datasets==2.6.1", "pyarrow==20.0.0")),), commands=("",))
+    pins = Remedy(steps=(Install(packages=("reader==2.6.1", "xformat==20.0.0")),), commands=("",))
     found = replace(absent("error"), id=rule, message=message, remedies=(pins,))
-    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.10", requirements=("datasets==2.6.1",))
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.10", requirements=("reader==2.6.1",))
     solved = SolvedSet(
         corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.10",
-        versions={"datasets": "2.6.1", "pyarrow": pyarrow},
+        versions={"reader": "2.6.1", "xformat": version},
     )  # fmt: skip
     check = check_sets(None, Solver(FixedIndex()), StatedMachine("x86_64", "", 0), found=[found])
     problems = check(solved)
     assert [each for each in problems.errors if each == message] == [message] * count
-    assert ("pyarrow==20.0.0" in problems.pins) == bool(count)
+    assert ("xformat==20.0.0" in problems.pins) == bool(count)
 
 
 @each_case("name", ["old_server", "server"])
