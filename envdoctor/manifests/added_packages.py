@@ -52,13 +52,7 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
         is_absent = text == listed.get(name) and is_newer_than_table(name, public_part(pinned))
         if not is_absent and (name not in chosen or not (is_proposed or is_permitted)):
             continue
-        corrected = replace(
-            corrected,
-            requirements=_replaced(corrected.requirements, name, text),
-            wanted=_replaced(corrected.wanted, name, text),
-            own=_replaced(corrected.own, name, text),
-            installed=_replaced(corrected.installed, name, text),
-        )
+        corrected = corrected.with_requirement(name, text)
     return corrected
 
 
@@ -91,10 +85,6 @@ def _oldest_pins(findings: Sequence[Finding]) -> dict[str, str]:
 def _is_older(pin: str, other: str) -> bool:
     """Whether an exact pin has an older version than another one."""
     return dotted_numbers(pin.partition("==")[2]) < dotted_numbers(other.partition("==")[2])
-
-
-def _replaced(requirements: Sequence[str], name: str, text: str) -> tuple[str, ...]:
-    return tuple(text if normalize_name(Requirement(each).name) == name else each for each in requirements)
 
 
 def with_packages(corrected: CorrectedSet, packages: Collection[str]) -> CorrectedSet:

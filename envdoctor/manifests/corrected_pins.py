@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,6 +12,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, is_older_than_table, published_releases, usable_release
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
@@ -91,6 +92,18 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     torch_place: Place | None = None  # the requirement of the first step that brings torch
     required_by: dict[str, str] = {}  # packages that the text does not name, and those that require them
     profile_toml: str = ""
+
+    def with_lists(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> CorrectedSet:
+        """The set with the same change of each of its lists of requirements."""
+        return replace(
+            self,
+            requirements=change(self.requirements), wanted=change(self.wanted), own=change(self.own),
+            installed=change(self.installed),
+        )  # fmt: skip
+
+    def with_requirement(self, name: str, text: str) -> CorrectedSet:
+        """The set with another requirement in place of those of a name."""
+        return self.with_lists(lambda listed: tuple(text if leading_name(each) == name else each for each in listed))
 
 
 def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]:

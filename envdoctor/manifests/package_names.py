@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
-from packaging.requirements import Requirement
 
 from envdoctor.core.records import Finding
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
 _NAMED = re.compile(r"Use (\S+): the index has it under this name\.")  # the fix of RUN015
@@ -18,17 +17,10 @@ _NAMED = re.compile(r"Use (\S+): the index has it under this name\.")  # the fix
 def with_package_names(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
     """The set with these packages, also as the names of the places in the text; a package that it has stays."""
     for name, text in _renamed(findings):
-        new = normalize_name(Requirement(text).name)
-        if new in map(_name_of, corrected.requirements):
-            continue
-        corrected = replace(
-            corrected,
-            requirements=_replaced(corrected.requirements, name, text),
-            wanted=_replaced(corrected.wanted, name, text),
-            own=_replaced(corrected.own, name, text),
-            installed=_replaced(corrected.installed, name, text),
-            places=tuple(replace(each, name=new) if each.name == name else each for each in corrected.places),
-        )
+        new = leading_name(text)
+        if new not in map(leading_name, corrected.requirements):
+            places = tuple(replace(each, name=new) if each.name == name else each for each in corrected.places)
+            corrected = replace(corrected.with_requirement(name, text), places=places)
     return corrected
 
 
@@ -38,11 +30,3 @@ def _renamed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
         found = _NAMED.fullmatch(each.fix) if each.id == "RUN015" else None
         if found and each.evidence:
             yield normalize_name(each.evidence[0].fact), found[1]
-
-
-def _replaced(requirements: Sequence[str], name: str, text: str) -> tuple[str, ...]:
-    return tuple(text if _name_of(each) == name else each for each in requirements)
-
-
-def _name_of(requirement: str) -> str:
-    return normalize_name(Requirement(requirement).name)

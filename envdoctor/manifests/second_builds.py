@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
-from packaging.requirements import Requirement
 
 from envdoctor.core.records import Finding
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.dropped_packages import DroppedPackage
 
@@ -22,7 +21,7 @@ def without_second_builds(corrected: CorrectedSet, findings: Sequence[Finding]) 
 
     A finding shows that both install the same files.
     """
-    named = {normalize_name(Requirement(text).name) for text in corrected.requirements}
+    named = set(map(leading_name, corrected.requirements))
     left = {
         plain: DroppedPackage(plain, f"{build} installs the same files: only one of both can be installed")
         for plain, build in _pairs(findings)
@@ -30,15 +29,8 @@ def without_second_builds(corrected: CorrectedSet, findings: Sequence[Finding]) 
     }
     if not left:
         return corrected
-
-    def kept(texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(text for text in texts if normalize_name(Requirement(text).name) not in left)
-
-    return replace(
-        corrected,
-        requirements=kept(corrected.requirements), wanted=kept(corrected.wanted), own=kept(corrected.own),
-        installed=kept(corrected.installed), dropped=(*corrected.dropped, *left.values()),
-    )  # fmt: skip
+    kept = corrected.with_lists(lambda texts: tuple(each for each in texts if leading_name(each) not in left))
+    return replace(kept, dropped=(*corrected.dropped, *left.values()))
 
 
 def _pairs(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
