@@ -109,7 +109,8 @@ def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResul
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
     trial = try_sets(machine, report_phase) if request.trial else None
-    fix = Corrections(Path(request.fix), replace=request.force, trial=trial) if request.fix else None
+    options = _target_options(request)
+    fix = Corrections(Path(request.fix), replace=request.force, trial=trial, options=options) if request.fix else None
     _check_python(request.python)
     solver = _select_solver(request.resolve)
     audits: list[AuditResult] = []
@@ -170,6 +171,13 @@ def _select_solver(when: str) -> StepSolver:
 
     sources = read_sources()
     return UvStepSolver(sources, IndexReader(sources))
+
+
+def _target_options(request: AuditRequest) -> tuple[str, ...]:
+    """The options that decide what a set is solved for, as words of another command."""
+    facts = (("--fact", each) for each in request.facts)
+    options = (("--machine", request.machine), ("--python", request.python), *facts)
+    return tuple(word for option in options if option[1] for word in option)
 
 
 def _audit(

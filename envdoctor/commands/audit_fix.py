@@ -85,11 +85,17 @@ class Outcome(Record, frozen=True, kw_only=True):
 class Corrections:
     """The directory of `--fix`, and the corrected texts of this run: a lock is written from a corrected manifest.
 
-    Files below `root` keep their path relative to it.
+    Files below `root` keep their path relative to it. `options` are those of this run for the command of a trial.
     """
 
     def __init__(
-        self, folder: Path, root: Path | None = None, *, replace: bool = False, trial: SetTrial | None = None
+        self,
+        folder: Path,
+        root: Path | None = None,
+        *,
+        replace: bool = False,
+        trial: SetTrial | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         # It is created with its first file. `--fix --gpu h100` takes the next option as the directory.
         is_creatable = is_folder(folder.parent) and not exists(folder) and not str(folder).startswith("-")
@@ -106,6 +112,7 @@ class Corrections:
         self.files: dict[Path, str] = {}  # to write at the end of the run: all of them or, if one exists, none
         self.replace = replace
         self.trial = trial  # with --trial
+        self.options = options
 
     def check(self, check: Check, traces: Traces = ()) -> Check:
         """A check of solved sets, which are also tried with --trial. `traces` are those of the original file."""
@@ -115,11 +122,11 @@ class Corrections:
         """The command that tries the sets of a file; empty if this run tries them."""
         if self.trial:
             return ""
-        return shell_command("envdoctor audit {} --fix {} --force --trial", source, self.folder)
+        return shell_command("envdoctor audit {} {} --fix {} --force --trial", source, self.options, self.folder)
 
     def below(self, root: Path) -> Corrections:
         """The same run for the files below a directory."""
-        other = Corrections(self.folder, root, trial=self.trial)
+        other = Corrections(self.folder, root, trial=self.trial, options=self.options)
         other.texts, other.paths, other.files = self.texts, self.paths, self.files
         return other
 

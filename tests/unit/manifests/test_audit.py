@@ -153,14 +153,20 @@ def test_each_platform_and_python_has_a_lock() -> None:
     assert sorted(expected) == sorted(f"{path.parent.name}/{path.stem}" for path in LOCKS)
 
 
-def fix(index: ReleaseIndex, folder: Path, name: str, text: str, **extra: str) -> dict[str, Any]:
+def fix(index: ReleaseIndex, folder: Path, name: str, text: str, *options: str, **extra: str) -> dict[str, Any]:
     """Run `audit --fix` with the index of the built-in tables."""
     (folder / name).write_text(text)
     variables = index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"} | extra
     data: dict[str, Any] = envelope(
-        envdoctor("audit", name, "--fix", ".", "--format", "json", home=folder, **variables)
+        envdoctor("audit", name, "--fix", ".", "--format", "json", *options, home=folder, **variables)
     )["data"]
     return data
+
+
+def test_the_command_of_a_trial_is_for_the_same_target(tmp_path: Path, index: ReleaseIndex) -> None:
+    options = ("--machine", "gpu:h100", "--python", "3.12", "--fact", "driver.version=570.86.15")
+    (solved,) = fix(index, tmp_path, "SETUP.md", GUIDE, *options)["sets"]
+    assert solved["trial"] == f"envdoctor audit SETUP.md {' '.join(options)} --fix . --force --trial"
 
 
 def test_fix_writes_valid_corrections(tmp_path: Path, index: ReleaseIndex) -> None:
