@@ -43,6 +43,7 @@ SetTrial = Callable[[Check, Traces], Check]
 HINT = "envdoctor audit SETUP.md --fix ."
 # Requirements of a project, whose users choose the releases, with other versions of Python as well.
 PROJECTS = frozenset({"pyproject", "setup.py", "setup.cfg"})
+_BUILT_BY_PROJECT = "{}: only tool.uv of the project adds torch to its build: run uv in the directory of the project"
 GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
 
 
@@ -198,6 +199,8 @@ def fixed_set(solved: SolvedSet, unfit: str = "", trial: str = "") -> FixedSet:
     unfit = unfit if solved.state == "solved" else ""
     is_solved = solved.state == "solved" and not unfit
     needs = [f"{pin}: {needs}" for pin in solved.built if (needs := needs_of_build(pin.partition("==")[0]))]
+    names = {pin.partition("==")[0] for pin in solved.built}
+    needs += [_BUILT_BY_PROJECT.format(each) for each in corrected.built_with_torch if each in names]
     built = "; ".join([f"built from source: {', '.join(solved.built)}", *needs]) if solved.built else ""
     count = len(solved.dependencies)
     older = f"the requirements file also pins {count} dependencies of {solved.day}" if count else ""

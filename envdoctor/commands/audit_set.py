@@ -15,6 +15,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
+from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import Run
 from envdoctor.manifests.added_packages import missing_packages
 from envdoctor.manifests.checks import evaluate_guide
@@ -49,7 +50,10 @@ class SolvedCommand:
 
 
 def check_sets(
-    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine, guide: Guide | None = None,
+    machine: Machine | None,
+    solver: StepSolver | None,
+    stated: StatedMachine,
+    guide: Guide | None = None,
     found: Sequence[Finding] = (),
 ) -> Callable[[SolvedSet], SetProblems]:
     """A check of solved sets with the facts of the audit that they come from, and with the programs of its guide.
@@ -59,10 +63,8 @@ def check_sets(
 
     def check(solved: SolvedSet) -> SetProblems:
         corrected = solved.corrected
-        name, text = set_commands(solved)
-        document = read_input(text, name, Files(None, corrected.architecture), corrected.architecture)
         own = stated._replace(architecture=corrected.architecture, python="")
-        paths = [path._replace(stated_machine=own) for path in document.paths]
+        paths = [path._replace(stated_machine=own) for path in paths_of_set(solved)]
         known = SolvedCommand(solved, solver.index) if solver and not solver.reason and solved.versions else None
         audit = audit_paths(paths[0], paths, machine, solver=known or solver)
         later = {each.name for each in corrected.dropped}  # built or installed after the set
@@ -111,6 +113,22 @@ def _names_of_code(guide: Guide, path: Guide, machine: Machine | None, solver: S
 def _shortened(messages: list[str]) -> tuple[str, ...]:
     more = len(messages) - _MAX_NOTES
     return (*messages[:_MAX_NOTES], *([f"{more} more such names"] if more > 0 else []))
+
+
+def paths_of_set(solved: SolvedSet) -> list[Guide]:
+    """The commands of a set as paths, whose builds have torch where tool.uv of the project adds it."""
+    architecture, built = solved.corrected.architecture, frozenset(solved.corrected.built_with_torch)
+    name, text = set_commands(solved)
+    document = read_input(text, name, Files(None, architecture), architecture)
+    return [
+        path._replace(
+            actions=tuple(
+                each._replace(built_with_torch=built) if isinstance(each, InstallAction) else each
+                for each in path.actions
+            )
+        )
+        for path in document.paths
+    ]
 
 
 def set_commands(solved: SolvedSet) -> tuple[str, str]:

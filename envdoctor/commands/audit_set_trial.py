@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from envdoctor.commands.audit_fix import SetTrial, Traces
-from envdoctor.commands.audit_set import set_commands
+from envdoctor.commands.audit_set import paths_of_set
 from envdoctor.core.records import Finding, Machine
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.checks.trial import judge_trials
-from envdoctor.manifests.files import Files
-from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.trial.plan import plans_of_traces
 from envdoctor.trial.run import run_trials
@@ -28,10 +26,8 @@ def try_sets(machine: Machine | None, report_phase: Callable[[str], None]) -> Se
             problems = check(solved)
             if problems.errors:
                 return problems
-            name, text = set_commands(solved)
-            architecture = solved.corrected.architecture
-            document = read_input(text, name, Files(None, architecture), architecture)
-            audit = audit_paths(document.paths[0], document.paths, machine)
+            paths = paths_of_set(solved)
+            audit = audit_paths(paths[0], paths, machine)
             plans = [plan._replace(imports=imports) for plan in plans_of_traces(audit.traces)]
             report_phase(f"Trying the set for {solved.target}")
             trials = run_trials(plans, read_sources(), report_phase)

@@ -121,6 +121,7 @@ class Driver(Record, frozen=True):
     cuda: Fact[str]  # highest CUDA version that the driver supports, "13.0"
     module: Fact[str]  # open or proprietary
 
+
 GpuUse = Literal["compute", "graphics", "mps"]
 FabricState = Literal["not supported", "not started", "in progress", "completed"]
 

@@ -280,9 +280,7 @@ class IndexReader:
         return self._of_set(undeclared_imports, installed)
 
     @_limited
-    def absent_members(
-        self, installed: InstalledSet, members: Sequence[InheritedMember]
-    ) -> Sequence[AbsentMember]:
+    def absent_members(self, installed: InstalledSet, members: Sequence[InheritedMember]) -> Sequence[AbsentMember]:
         """What classes of code expect of their base classes, and the installed releases do not have."""
         wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
         return tuple(absent_members(wheels, installed, members)) if wheels else ()
@@ -368,7 +366,6 @@ class IndexReader:
             except RequestFailed:
                 self._archives[pin] = None
         return self._archives[pin]
-
 
 
 def _indexed(release: Release) -> IndexedRelease:

@@ -170,9 +170,7 @@ def compare_pythons(row: PythonRange, project: Project) -> Iterator[Drift]:
         name = f"{row.package} {version}"
         if by_wheels:
             pythons = summarize_wheels(file.wheel for file in files).pythons
-            observed = (
-                f">={pythons[0]},<3.{numbers_in(pythons[-1])[1] + 1}" if pythons else "no wheels for Linux"
-            )
+            observed = f">={pythons[0]},<3.{numbers_in(pythons[-1])[1] + 1}" if pythons else "no wheels for Linux"
         else:
             wheel = select_wheel(files)
             observed = wheel.requires_python if wheel else "no wheels"

@@ -86,6 +86,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     built_later: tuple[str, ...] = ()  # solved pins of the guide's packages that have only a source archive
     source_only: tuple[str, ...] = ()  # pins of releases that have no wheel, as the audit found
     from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
+    built_with_torch: tuple[str, ...] = ()  # packages to whose isolated build tool.uv of the project adds torch
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
     places: tuple[Place, ...] = ()  # the requirements of the environment in the text
@@ -178,6 +179,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         oldest_day=_oldest_day(environment.state),
         source_only=tuple(releases_without_a_wheel(context, environment.state)),
         from_pages=commands_with_pages(context, environment.state),
+        built_with_torch=tuple(sorted(frozenset().union(*_built_with_torch(context, environment.state)))),
         dropped=tuple(dropped),
         places=tuple(places_of(environment, context)),
         torch_place=first_place_of_torch(environment, context),
@@ -188,6 +190,11 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         },
         profile_toml=profile_toml(context, environment, pins, cuda),
     )
+
+
+def _built_with_torch(context: GuideContext, state: EnvironmentState) -> Iterator[frozenset[str]]:
+    """The packages that the installations of an environment build with torch."""
+    yield from (each.action.built_with_torch for each in context.trace.installs if each.after.name == state.name)
 
 
 def _own_requirement(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:

@@ -26,9 +26,7 @@ _MADE = (
 _SAVED = r"\b(?:sav|writ|creat|cop(?:y|i)|past|put)\w*\s[^.;]{0,80}?\b(?:file|as|into|in|to|named|called)\s+\W{0,3}"
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 # Not `export NAME=value`.
-_COMPILED = re.compile(
-    r"\bpip-compile\b|\b(?:pip compile|freeze|pipreqs|lock)\b|(?<=\s)export\b", re.IGNORECASE
-)
+_COMPILED = re.compile(r"\bpip-compile\b|\b(?:pip compile|freeze|pipreqs|lock)\b|(?<=\s)export\b", re.IGNORECASE)
 
 
 def can_come_from_elsewhere(guide: Guide, checkout: Checkout, path: str, uses: Container[int]) -> bool:

@@ -49,9 +49,7 @@ def _misfit(context: GuideContext, state: EnvironmentState, source: InstallRequi
     return ""
 
 
-def _requirements(
-    context: GuideContext, state: EnvironmentState, name: str, version: str
-) -> Iterator[Requirement]:
+def _requirements(context: GuideContext, state: EnvironmentState, name: str, version: str) -> Iterator[Requirement]:
     index = context.index_facts
     texts = index.requires(name, version) if index else requirements_of_release(name, version)
     for text in Markers(state.python or context.trace.python, context.platform).applicable(texts):

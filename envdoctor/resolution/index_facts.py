@@ -253,9 +253,7 @@ class IndexFacts(Protocol):
         """The modules that old packages of the set import, and that no package of the set has."""
         ...
 
-    def absent_members(
-        self, installed: InstalledSet, members: Sequence[InheritedMember]
-    ) -> Sequence[AbsentMember]:
+    def absent_members(self, installed: InstalledSet, members: Sequence[InheritedMember]) -> Sequence[AbsentMember]:
         """What classes of code expect of their base classes, and the installed releases do not have."""
         ...
 

@@ -195,9 +195,7 @@ def evaluate(machine: Machine, stack: Stack | None = None) -> list[Finding]:
     return sorted(findings, key=lambda finding: (order.get(finding.status, 9), finding.id))
 
 
-def run_rule(
-    rule: Rule, *subjects: object, judged: Callable[[Problem], Problem] | None = None
-) -> list[Finding]:
+def run_rule(rule: Rule, *subjects: object, judged: Callable[[Problem], Problem] | None = None) -> list[Finding]:
     """The findings of one rule, of its problems as they are `judged`; none if it finds no problem.
 
     A fact or a version that cannot be read gives a finding `unknown`. A rule that raises gives a finding `crashed`.

@@ -106,9 +106,7 @@ class FixedIndex:
     def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
         return [each for each in self.undeclared if each.user.name in installed.versions]
 
-    def absent_members(
-        self, installed: InstalledSet, members: Sequence[InheritedMember]
-    ) -> Sequence[AbsentMember]:
+    def absent_members(self, installed: InstalledSet, members: Sequence[InheritedMember]) -> Sequence[AbsentMember]:
         names = {each.name for each in self.releases} & installed.versions.keys()
         return [
             AbsentMember(each, release, each.member, "0.9" if each.required else "")

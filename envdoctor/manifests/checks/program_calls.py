@@ -287,7 +287,12 @@ def _problem(
             ),
         ),
         _fix(
-            package.name, last, excluding, [each.change for each in faults], model, is_newer=is_newer,
+            package.name,
+            last,
+            excluding,
+            [each.change for each in faults],
+            model,
+            is_newer=is_newer,
             is_built=is_built,
         ),
         install_step(pin) if pin else (),

@@ -126,7 +126,9 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
         (
             guide_evidence(context, requirement.name, requirement.text, line),
             table_evidence(
-                pinned, f"wheels up to Python {newest}", "the package index" if is_from_index else PYPI,
+                pinned,
+                f"wheels up to Python {newest}",
+                "the package index" if is_from_index else PYPI,
                 "" if is_from_index else date_read(requirement.name),
             ),
         ),
@@ -172,9 +174,7 @@ def project_permits_a_python_that_a_pin_excludes(context: GuideContext) -> Itera
         yield _excluded(context, lowest, max(found, key=lambda each: dotted_numbers(each.lowest)))
 
 
-def _permitted_releases(
-    index: IndexFacts, requirement: InstallRequirement, lowest: str
-) -> Sequence[IndexedRelease]:
+def _permitted_releases(index: IndexFacts, requirement: InstallRequirement, lowest: str) -> Sequence[IndexedRelease]:
     """The pinned release, or the releases of an open requirement; none where it is not known, or not in question."""
     if requirement.pin:
         release = index.release(requirement.name, public_part(requirement.pin))

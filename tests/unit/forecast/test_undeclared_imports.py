@@ -51,7 +51,8 @@ CASES = {
     ),
     "in a lazy import": ([START, ("old/utils.py", "with LazyImport('pip install rich') as r:\n    import rich")], []),
     "in another context": (
-        [START, ("old/utils.py", "with warnings.catch_warnings():\n    import rich")], ["import"],
+        [START, ("old/utils.py", "with warnings.catch_warnings():\n    import rich")],
+        ["import"],
     ),
     "under a condition": ([START, ("old/utils.py", "if has_rich():\n    import rich")], []),
     "in a function": ([START, ("old/utils.py", "def f():\n    import rich")], []),

@@ -185,9 +185,7 @@ def test_a_page_that_installs_is_a_guide(name: str, text: str, is_audited: bool,
     (tmp_path / "docs").mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     audits = audit_directory.audit_directory(str(tmp_path), None).audits
-    assert [Path(each.name).name for each in audits if each.name.endswith(".md")] == (
-        [name] if is_audited else []
-    )
+    assert [Path(each.name).name for each in audits if each.name.endswith(".md")] == ([name] if is_audited else [])
 
 
 def test_a_finding_of_a_guide_and_its_manifest_is_listed_once(tmp_path: Path) -> None:

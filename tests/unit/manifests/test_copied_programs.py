@@ -14,7 +14,8 @@ START = 'CMD ["uvicorn", "app:app", "--host", "0.0.0.0"]\n'
 WRONG = {
     "uvicorn": (FINAL + "COPY . /app\n" + START, 6),
     "a number of the stage": (
-        FINAL.replace("--from=build", "--from=0") + 'ENTRYPOINT ["streamlit", "run", "a.py"]\n', 5,
+        FINAL.replace("--from=build", "--from=0") + 'ENTRYPOINT ["streamlit", "run", "a.py"]\n',
+        5,
     ),
     "the shell form": (FINAL + "EXPOSE 80\nCMD exec gunicorn app:app\n", 6),
     "a model as well": (FINAL + "COPY --from=build /models/a.onnx /a.onnx\n" + START, 6),

@@ -71,7 +71,8 @@ SOUND: dict[str, str] = {
     "a directory that a step made": _blocks("mkdir -p ~/.simulator\ncd ~/.simulator\nwget https://a.b/c"),
     "a directory of the text": "Create ~/.simulator.\n" + _blocks("cd ~/.simulator\nwget https://a.b/c"),
     "a download into a directory of a step": _blocks("mkdir weights", "cd weights\nwget https://a.b/c"),
-    "a download into a directory of the text": "Create a folder weights.\n" + _blocks("cd weights\nwget https://a.b/c"),
+    "a download into a directory of the text": "Create a folder weights.\n"
+    + _blocks("cd weights\nwget https://a.b/c"),
     "a download into an archive": _blocks("unzip weights.zip\ncd weights\nwget https://a.b/c"),
     "a download into a directory of the reader": _blocks("cd your_folder\nwget https://a.b/c"),
     "a download into a directory that is elsewhere": _blocks("cd speech\nwget https://a.b/c"),

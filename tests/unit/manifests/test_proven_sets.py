@@ -12,6 +12,7 @@ from support.fixed_index import FixedIndex
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.commands.audit_fix import fixed_set
 from envdoctor.commands.audit_set import check_sets
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
@@ -77,6 +78,32 @@ def test_a_set_is_judged_with_the_packages_that_it_brings() -> None:
     assert "starlette 1.7.0" in error
 
 
+EXTRA_BUILD = '[tool.uv.extra-build-dependencies]\nflash-attn = [{requirement = "torch", match-runtime = true}]\n'
+
+
+@each_case(
+    "settings, count",
+    [
+        ("", 1), (EXTRA_BUILD, 0), ('[tool.uv]\nno-build-isolation-package = ["flash-attn"]\n', 0),
+        ("[tool.uv]\nno-build-isolation = true\n", 0), (EXTRA_BUILD.replace("flash-attn", "xformers"), 1),
+    ],
+)  # fmt: skip
+def test_tool_uv_of_a_project_adds_torch_to_the_builds_of_its_set(settings: str, count: int) -> None:
+    """The package that a requirement of the project brings is built by the command of the set."""
+    text = f'[project]\nname = "x"\ndependencies = ["torch==2.8.0", "flash-attn", "rl-square==0.0.2"]\n{settings}'
+    (guide, *_) = read_input(text, "pyproject.toml", Files(None, "x86_64"), "x86_64").paths
+    main = audit_paths(guide, [guide]).main
+    solved = SolvedSet(
+        corrected=replace(main, python="3.12", requirements=("torch==2.8.0", "rl-square==0.0.2")), state="solved",
+        target="x86_64-manylinux_2_35, Python 3.12", built=("flash-attn==2.8.3",),
+        versions={"torch": "2.8.0", "rl-square": "0.0.2", "flash-attn": "2.8.3"},
+    )  # fmt: skip
+    found = check_sets(None, Solver(FixedIndex()), StatedMachine("x86_64", "", 0))(solved)
+    assert len([each for each in found.errors if "flash-attn" in each]) == count
+    note = "run uv in the directory of the project"
+    assert (note in fixed_set(solved).note) is ("flash-attn" in main.built_with_torch)
+
+
 # The requirement of the file, the solved release, and the bound that leads to a newer one.
 AGES: dict[str, tuple[str, IndexedRelease, tuple[str, ...]]] = {
     "open and old": ("xserver", OLD, ("xserver>=2.5.0",)),
@@ -113,8 +140,7 @@ def test_a_package_that_is_built_after_a_set_is_not_missing(name: str) -> None:
 def test_a_set_has_the_errors_that_the_audit_found_for_the_same_releases(case: tuple[str, str, int]) -> None:
     version, rule, count = case
     message = (
-        "reader 2.6.1 of 2022-10-14 uses xformat.Type at its import, which xformat 25.0.1 of 2026-08-10 "
-        "does not have"
+        "reader 2.6.1 of 2022-10-14 uses xformat.Type at its import, which xformat 25.0.1 of 2026-08-10 does not have"
     )
     pins = Remedy(steps=(Install(packages=("reader==2.6.1", "xformat==20.0.0")),), commands=("",))
     found = replace(absent("error"), id=rule, message=message, remedies=(pins,))
@@ -170,8 +196,10 @@ ARCHIVE = "https://github.com/ARISE-Initiative/robosuite/archive/3f2c311.tar.gz"
     "requirement, command",
     [
         (f"openfold @ {OPENFOLD}", f"{KEEPING.format('openfold')} --no-build-isolation {OPENFOLD}"),  # imports torch
-        ("git+https://github.com/NVIDIA/dllogger.git",
-         f"{KEEPING.format('dllogger')} git+https://github.com/NVIDIA/dllogger.git"),
+        (
+            "git+https://github.com/NVIDIA/dllogger.git",
+            f"{KEEPING.format('dllogger')} git+https://github.com/NVIDIA/dllogger.git",
+        ),
         (f"robosuite @ {ARCHIVE}", f"uv pip install 'robosuite @ {ARCHIVE}'"),
     ],
 )

@@ -148,8 +148,10 @@ ADDRESS = "https://host.example/v1"
     ("text", "expected"),
     [
         (f"pip install {ADDRESS}/\\\na-1.whl\npip check", [(1, f"pip install {ADDRESS}/a-1.whl"), (3, "pip check")]),
-        (f"pip install \\\n  {ADDRESS}/\\\na-1.whl \\\n  b\npip check",
-         [(1, f"pip install {ADDRESS}/a-1.whl b"), (5, "pip check")]),
+        (
+            f"pip install \\\n  {ADDRESS}/\\\na-1.whl \\\n  b\npip check",
+            [(1, f"pip install {ADDRESS}/a-1.whl b"), (5, "pip check")],
+        ),
         (f'pip install "a @ {ADDRESS}/\\\na-1.whl" c', [(1, f"pip install a @ {ADDRESS}/a-1.whl c")]),
         (f"pip install -f {ADDRESS}/ \\\na", [(1, f"pip install -f {ADDRESS}/ a")]),
         (f"pip install -f {ADDRESS}/\\\n  a", [(1, f"pip install -f {ADDRESS}/ a")]),

@@ -200,9 +200,7 @@ def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None
 
 
 @each_case("case", [("uv sync", ["uv add plots"]), ("uv sync\nuv pip install numpy", ["uv pip install plots"])])
-def test_a_guide_with_uv_sync_alone_adds_packages_to_the_project(
-    case: tuple[str, list[str]], tmp_path: Path
-) -> None:
+def test_a_guide_with_uv_sync_alone_adds_packages_to_the_project(case: tuple[str, list[str]], tmp_path: Path) -> None:
     command, expected = case
     folder = tmp_path / str(len(command))
     folder.mkdir()

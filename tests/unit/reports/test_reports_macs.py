@@ -62,7 +62,9 @@ def test_a_package_with_a_wheel_for_the_mac_is_not_blamed(text: str) -> None:
 
 def test_the_command_for_an_intel_mac_has_numpy_1() -> None:
     text = "Intel MacBook, Python 3.11. pip install torch==2.6.0 fails"
-    commands = [line for each in diagnose_report(parse_report(text)) for remedy in each.remedies for line in remedy.commands]
+    commands = [
+        line for each in diagnose_report(parse_report(text)) for remedy in each.remedies for line in remedy.commands
+    ]
     assert any("torch==2.2.2" in line and "numpy==1.26.4" in line for line in commands)
 
 

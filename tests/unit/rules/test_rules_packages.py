@@ -286,9 +286,7 @@ def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
     assert "{" not in finding.message + finding.fix + "".join(commands_of(finding))
 
 
-@each_case(
-    ("torch", "release"), [("2.4.1+cu121", "5.13.1"), ("2.2.0+cu121", "5.0.0"), ("2.1.2+cu121", "4.55.4")]
-)
+@each_case(("torch", "release"), [("2.4.1+cu121", "5.13.1"), ("2.2.0+cu121", "5.0.0"), ("2.1.2+cu121", "4.55.4")])
 def test_an_older_transformers_works_with_the_installed_torch(torch: str, release: str) -> None:
     finding = findings_by_id(make_machine([H100]), stack_of(f"torch {torch}, transformers 5.24.0"))["PKG008"]
     assert f"uv pip install transformers=={release}" in commands_of(finding)
