@@ -55,6 +55,7 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
 
 DCGM_NAME = re.compile(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
 DCGM_FIELD = re.compile(r"(?:\|\s*\|\s*)?(PCI Bus ID|Device UUID): (\S{8,60})(?:\s*\|)?$")
+DCGM_DIAG = re.compile(r"\| (?:DCGM Version|GPU Device IDs Detected) |\| [^|]{0,40}\| (?:GPU\d+: )?(?:Pass|Skip)\b")
 
 
 def parse_dcgmi(lines: list[Line]) -> Section | None:
@@ -66,7 +67,8 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     |        | Device UUID: GPU-d6a2c177-4cd8-8d01-0310-79f2720f37de                |
     ```
 
-    Without the table: `GPU ID: 0`, and below it `Name: Quadro RTX 5000`. Of `dcgmi diag` the driver is read.
+    Without the table: `GPU ID: 0`, and below it `Name: Quadro RTX 5000`. Of `dcgmi diag` the driver is read, and its
+    tests that passed or were skipped are no error lines.
     """
     section = Section("dcgmi discovery")
     index = -1
@@ -84,7 +86,7 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
         elif driver := first_group(r"^\| Driver Version Detected\s+\| (\d{3}\.[\d.]{2,12})", line.text):
             section.kind = "dcgmi diag"
             section.set_fact("driver.version", driver)
-        elif "Device Information" not in line.text:
+        elif "Device Information" not in line.text and not DCGM_DIAG.match(line.text):
             continue
         section.consumed.add(line.number)
     return section if section.gpus or section.facts else None

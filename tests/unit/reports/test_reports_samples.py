@@ -105,6 +105,25 @@ def test_state_of_a_failed_job_is_kept_for_its_cause() -> None:
     assert "JobState" not in parse_report(sample("slurm-job").replace("OUT_OF_MEMORY", "RUNNING")).errors
 
 
+@each_case(
+    ("row", "message"),
+    [
+        ("", None),
+        ("| PCIe                      | Fail - GPUs: 0, 2                              |", "PCIe"),
+        ("| pcie                      | Fail                                           |", "pcie"),
+        ("| Targeted Power            | Fail - All                                     |", "Targeted Power"),
+        ("| Page Retirement/Row Remap | Fail                                           |", "Row Remap"),
+        ("| Targeted Power            | Skip - All                                     |", None),
+        ("|                           | GPU0: Pass                                     |", None),
+    ],
+)
+def test_a_failed_test_of_dcgm_is_reported_and_a_passed_one_is_not(row: str, message: str | None) -> None:
+    heading, *rows = sample("dcgmi-diag").splitlines()
+    passed = "| Page Retirement/Row Remap | Pass                                           |"
+    found = diagnose_report(parse_report("\n".join([heading, *rows, passed, row])))
+    assert [message in finding.message for finding in found] == ([True] if message else []), found
+
+
 def test_the_header_of_a_list_of_uv_belongs_to_it() -> None:
     report = parse_report(sample("uv-pip-list"))
     assert (report.kinds, measure_coverage(report).unread) == (("uv pip list",), ())
