@@ -80,13 +80,14 @@ def run(request: ExplainRequest) -> CommandResult:
     if not explained.size:
         name = "standard input" if request.text in ("", "-") else request.text
         raise BadInput(f"{name} is empty", expected="an error text or a log", hint="envdoctor check")
-    if not explained.causes and not explained.program_errors and _is_manifest(request.text):
+    has_line = explained.program_errors or any(cause.lines for cause in explained.causes)
+    if not has_line and not stack and _is_manifest(request.text):
         raise BadInput(
             f"{request.text} names packages and contains no known error",
             expected="an error text or a log",
             hint=shell_command("envdoctor audit {}", request.text),
         )
-    if not explained.causes and not explained.program_errors and _is_report(request.text):
+    if not has_line and not stack and _is_report(request.text):
         raise BadInput(
             f"{request.text} is an environment report without a known error",
             expected="an error text or a log",

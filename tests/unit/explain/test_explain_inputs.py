@@ -144,6 +144,7 @@ def test_a_report_that_was_not_read_to_its_end_is_not_judged(tmp_path: Path, mon
     assert "only the first 1 MiB were read" in str(result.data)
 
 
+FROM_REPORT = "envdoctor check --from-report "
 VERSIONS = "- GPU: 2x RTX 5090 (32 GB each)\n- driver: 580.105.08\n- torch: 2.7.1+cu128\n- OS: Ubuntu 22.04\n"
 
 
@@ -159,3 +160,21 @@ def test_a_requested_feature_is_no_report(heading: str, tmp_path: Path) -> None:
     text.write_text(VERSIONS)
     with pytest.raises(BadInput, match="environment report"):
         run(ExplainRequest(text=str(text)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command"),
+    [
+        ("report.txt", VERSIONS + "- torchvision: 0.20.0\n", FROM_REPORT),
+        ("list.txt", "Package Version\n------- ---\ntorch 2.7.0\ntorchaudio 2.11.0\n", FROM_REPORT),
+        ("requirements.txt", "torch==2.7.0\ntorchaudio==2.11.0\n", "envdoctor audit "),
+    ],
+)  # fmt: skip
+def test_faults_of_versions_alone_are_left_to_the_command_that_judges_them(
+    name: str, text: str, command: str, tmp_path: Path
+) -> None:
+    """A report has no message to explain: the measured confidence is that of causes of messages."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInput) as refused:
+        run(ExplainRequest(text=str(tmp_path / name)))
+    assert refused.value.hint == f"{command}{tmp_path / name}"
