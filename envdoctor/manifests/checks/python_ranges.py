@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import date_read, find_release, releases_in_range
@@ -25,7 +24,6 @@ REQUIRES_PYTHON = "https://packaging.python.org/en/latest/specifications/pyproje
 TAGS = "https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"
 # The Python of a new environment is newer: Ubuntu 24.04 has 3.12, uv and conda take the newest.
 _NEWEST_OF_OLD_PINS = "3.11"
-_NEWEST_WITHOUT_SYSTEM = "3.10"  # 3.11 is the Python of Debian 12
 # Their old source archives need numpy.distutils, which Python 3.12 and later do not have:
 # https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
 _BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
@@ -35,14 +33,13 @@ _OLDEST_IN_QUESTION = "3.9"
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
 
 
-@rule("RUN195", kind="guide", severity=("warning", "info"), cause="python-unsupported", url=TAGS)
+@rule("RUN195", kind="guide", severity="warning", cause="python-unsupported", url=TAGS)
 def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
     """No step names the Python, and a pin has wheels only for Pythons that a new environment does not have.
 
-    torch 1.12.1 has wheels up to Python 3.10: with the Python of Ubuntu 24.04, pip finds no release. A note for a
-    manifest, whose Python its user selects. So are numpy, scipy and scikit-learn, whose old source archives do not
-    build with Python 3.12. Other packages are reported if none of the usual Pythons has a wheel of the pinned
-    release: a step with one of these stops.
+    torch 2.0.1 has wheels up to Python 3.11: with the Python of Ubuntu 24.04, pip finds no release. So are numpy,
+    scipy and scikit-learn, whose old source archives do not build with Python 3.12. Other packages are reported if
+    none of the usual Pythons has a wheel of the pinned release: a step with one of these stops.
     """
     guide = context.guide
     if guide.python or guide.stated_machine.python:
@@ -53,7 +50,8 @@ def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
         if requirement.name in TORCH_FAMILY | _BUILT_WITH_DISTUTILS or _is_limiting(context, requirement)
         if (newest := _newest_python(context, requirement))
     ]
-    oldest = min(found, key=lambda each: dotted_numbers(each[0]), default=None)
+    of_torch = sorted(found, key=lambda each: each[2].name not in TORCH_FAMILY)  # of several, torch is the known one
+    oldest = min(of_torch, key=lambda each: dotted_numbers(each[0]), default=None)
     if oldest and satisfies(oldest[0], f"<={_NEWEST_OF_OLD_PINS}") and permits(guide.permitted_python, "3.12"):
         yield _unnamed(context, *oldest)
 
@@ -106,9 +104,7 @@ def _common_python(context: GuideContext, newest: str) -> str:
 
 def _unnamed(context: GuideContext, newest: str, action: Install, requirement: InstallRequirement) -> Problem:
     line = line_of(context, requirement.line or action.line, requirement.text)
-    is_old = satisfies(newest, f"<={_NEWEST_WITHOUT_SYSTEM}") is True
     is_limiting = _is_limiting(context, requirement)
-    status: Status = "warning" if is_limiting or (is_old and context.guide.commands) else "info"
     version = _newest_version(requirement)
     pinned = f"{requirement.name} {version}"
     has_wheels = "has wheels" if requirement.pin else "with wheels"
@@ -121,7 +117,7 @@ def _unnamed(context: GuideContext, newest: str, action: Install, requirement: I
     if builds:
         result = "with Python 3.12 and newer, its source archive does not build"
     return Problem(
-        status,
+        "warning",
         f"no step names the Python, and {permits_only}{pinned} {has_wheels} up to Python {newest} only: {result}",
         (
             guide_evidence(context, requirement.name, requirement.text, line),

@@ -26,7 +26,7 @@ def findings(text: str, name: str, rule: str) -> list[Finding]:
 
 @each_case("text, name, status", [
     (OLD, "README.md", "warning"),
-    (sh("pip install torch==2.0.1"), "README.md", "info"),  # has wheels for Python 3.11
+    (sh("pip install torch==2.0.1"), "README.md", "warning"),  # has wheels for Python 3.11
     (sh("pip install torch==2.4.0"), "README.md", ""),
     (sh("pip install torch"), "README.md", ""),
     (sh("uv venv --python 3.10", "uv pip install torch==1.12.1"), "README.md", ""),
@@ -34,30 +34,35 @@ def findings(text: str, name: str, rule: str) -> list[Finding]:
     (sh("conda create -n x", "conda install pytorch==1.12.1"), "README.md", ""),
     (image("x/y:1", "pip install torch==1.12.1"), "README.md", ""),  # the image has a Python
     (sh("pip install torchvision==0.29.2"), "README.md", ""),  # with wheels for every Python 3
-    ("torch==1.12.1\n", "requirements.txt", "info"),
-    ("torch==2.1.*\n", "requirements.txt", "info"),  # 2.1.2 has wheels for Python 3.11
-    ("torchaudio~=2.0.1\n", "requirements.txt", "info"),
+    ("torch==1.12.1\n", "requirements.txt", "warning"),
+    ("torch==2.1.*\n", "requirements.txt", "warning"),  # 2.1.2 has wheels for Python 3.11
+    ("torchaudio~=2.0.1\n", "requirements.txt", "warning"),
     (sh("pip install 'torch>=1.9,<1.13'"), "README.md", "warning"),
     ("torch==2.4.*\n", "requirements.txt", ""),
     ("torch>=1.9\ntorchvision!=0.10\n", "requirements.txt", ""),
-    ("torch~=1.9\n", "requirements.txt", "info"),  # 1.13.1 has wheels for Python 3.11
+    ("torch~=1.9\n", "requirements.txt", "warning"),  # 1.13.1 has wheels for Python 3.11
     ("torch~=2.4\n", "requirements.txt", ""),
 ])  # fmt: skip
 def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) -> None:
     found = findings(text, name, "RUN195")
     assert [each.status for each in found] == ([status] if status else [])
-    if status == "warning":
-        assert "up to Python 3.10" in found[0].message
-        assert "3.10" in found[0].fix
+    for each in found:
+        assert "up to Python 3.1" in each.message
+        assert "Python 3.1" in each.fix
+
+
+def test_of_two_pins_with_the_same_python_torch_is_named() -> None:
+    (found,) = findings("numpy==1.23.5\ntorch==2.0.1\n", "requirements.txt", "RUN195")
+    assert found.message.startswith("no step names the Python, and torch 2.0.1 has wheels up to Python 3.11 only")
 
 
 @each_case("text, name, status", [
     (sh("pip install torch numpy==1.22.4"), "README.md", "warning"),
-    (sh("pip install torch scipy==1.9.3"), "README.md", "info"),  # has wheels for Python 3.11
+    (sh("pip install torch scipy==1.9.3"), "README.md", "warning"),  # has wheels for Python 3.11
     (sh("pip install torch numpy==1.26.4"), "README.md", ""),
     (sh("pip install torch 'numpy<1.23'"), "README.md", ""),
     (sh("pip install torch numpy==1.22.4", title="# For Python 3.10"), "README.md", ""),
-    ("torch\nnumpy==1.22.4\n", "requirements.txt", "info"),
+    ("torch\nnumpy==1.22.4\n", "requirements.txt", "warning"),
 ])  # fmt: skip
 def test_old_releases_that_do_not_build_need_a_named_python(text: str, name: str, status: str) -> None:
     found = findings(text, name, "RUN195")
