@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from envdoctor.knowledge.fast_names import name_without_fast
+from envdoctor.package_index.lazy_names import exported_names, has_listed_names
 from envdoctor.package_index.module_getattr import ModuleGetattr
 from envdoctor.package_index.python_modules import Definition, Module, absolute_module, parse_module
 from envdoctor.package_index.wheel_sources import WheelSources
@@ -61,6 +62,7 @@ class Library:
         self._found: dict[tuple[str, str], Found] = {}
         self._getattrs: dict[str, ModuleGetattr] = {}
         self._decorators: dict[str, bool] = {}
+        self._listed: dict[str, frozenset[str] | None] = {}
 
     def has_module(self, name: str) -> bool:
         """Whether a file or a folder of the wheel is this module."""
@@ -119,16 +121,31 @@ class Library:
         found = self._find_in_source(module, name, seen) if name in self._text(module) else None
         if found is None and is_open and "__getattr__" in self._text(module):
             found = self._find_in_getattr(module, name)
+        if found is None and self._lacks(module, name):
+            found = Found("absent", f"{module}.{name}")
         if found:
             return found
+        is_alias = re.search(rf"""['"]{name}['"]""", self._text(module)) is not None  # in a table of old names
         for star in stars:
             found = self._find_name(star, name, (*seen, module))
             if found.state == "present":
                 return found
             is_open |= found.state == "unknown"
-        is_alias = re.search(rf"""['"]{name}['"]""", self._text(module)) is not None  # in a table of old names
         is_unknown = is_alias or (is_open and (self.mentions(name) or not self._are_own(stars)))
         return UNKNOWN if is_unknown else Found("absent", f"{module}.{name}")
+
+    def _listed_names(self, module: str) -> frozenset[str] | None:
+        """The names that a lazy module takes from others, besides those in its source; None for other modules."""
+        if module not in self._listed:
+            text = self._text(module)
+            below = ((each, self._text(each)) for each in self._paths if each.startswith(f"{module}."))
+            self._listed[module] = exported_names(text, below) if has_listed_names(text) else None
+        return self._listed[module]
+
+    def _lacks(self, module: str, name: str) -> bool:
+        """Whether a lazy module has neither the word in its source nor takes the name from another module."""
+        listed = self._listed_names(module)
+        return listed is not None and name not in listed and not re.search(rf"\b{name}\b", self._text(module))
 
     def _find_in_source(self, module: str, name: str, seen: tuple[str, ...]) -> Found | None:
         """The definition in a module that has the word; None if it is only used there."""

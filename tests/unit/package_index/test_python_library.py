@@ -38,6 +38,24 @@ FILES = {
     "lib/extra.py": "value = 1\n",
     "lib/lazy/__init__.py": "_names = {'impl': ['Late']}\nimport sys\nsys.modules[__name__] = _LazyModule(_names)\n",
     "lib/lazy/impl.py": "class Late: pass\n",
+    "lib/hub/__init__.py": (
+        "_import_structure = {'impl': ['Model']}\n_import_structure['extra'].append('Loader')\n"
+        "if TYPE_CHECKING:\n    from .impl import Model\n    from .parts import *\n"
+        "    from .dummy_torch_objects import *\n"
+        "else:\n    import sys\n"
+        "    names = define_import_structure(Path(__file__).parent / 'parts', prefix='parts')\n"
+        "    sys.modules[__name__] = _LazyModule(__name__, globals()['__file__'], names)\n"
+    ),
+    "lib/hub/impl.py": "class Model: pass\nclass Hidden: pass\n",
+    "lib/hub/dummy_torch_objects.py": "class Substitute: pass\n",
+    "lib/hub/parts/__init__.py": "",
+    "lib/hub/parts/part.py": "@requires(backends=('torch',))\nclass Part: pass\n",
+    "lib/hub/parts/other.py": "class Inner: pass\ndef other(): pass\n__all__ = ['other']\nvendored = 1  # Unlisted\n",
+    "lib/patched/__init__.py": (
+        "import sys\nsys.modules[__name__] = _LazyModule(__name__, globals()['__file__'], {})\n"
+        "def __getattr__(name): return load(name)\n"
+    ),
+    "lib/patched/impl.py": "class Late: pass\n",
     "lib/aliases.py": "from .core import *\nset_aliases({'Former': 'lib.core.Base', 'make': 'lib.core.make'})\n",
     "lib/native_user.py": "from ._native import *\n",
     "shared/ours/leaf.py": "x = 1\n",
@@ -68,6 +86,9 @@ def library() -> Library:
         ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
         ("other", "name", "unknown"), ("lib.aliases", "Former", "unknown"), ("lib.aliases", "make", "present"),
         ("lib.aliases", "gone", "absent"), ("shared.others", "", "unknown"), ("shared.ours", "gone", "absent"),
+        ("lib.hub", "Model", "present"), ("lib.hub", "Loader", "unknown"), ("lib.hub", "Hidden", "absent"),
+        ("lib.hub", "Substitute", "present"), ("lib.hub", "Part", "unknown"), ("lib.hub", "other", "present"),
+        ("lib.hub", "Unlisted", "absent"), ("lib.hub", "parts", "present"), ("lib.patched", "Late", "present"),
         ("lib", "schema_pb2.FLOAT", "unknown"), ("lib.schema_pb2", "INT", "unknown"),
         ("lib", "schema_pb2", "present"), ("lib.gone_pb2", "", "absent"),
     ],
