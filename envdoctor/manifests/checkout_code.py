@@ -20,6 +20,7 @@ from envdoctor.manifests.files import MAX_SMALL_FILE, Files, TextsOfFiles, small
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
 from envdoctor.manifests.notebook_cells import python_code
+from envdoctor.manifests.own_modules import CODE, nested_modules, own_modules
 from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.program_calls import called_imports
 from envdoctor.manifests.program_launches import NOTEBOOK, Launch, Program
@@ -31,7 +32,6 @@ MAX_MODULES = 500  # that the programs load
 MAX_PROGRAMS = 200  # files that are read to find programs
 MAX_TEXTS = 60  # manifests and guides
 _FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
-_CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
 INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
 _TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
 _OTHER = re.compile(
@@ -43,7 +43,6 @@ _ENVIRONMENT = re.compile(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\
 # The checkouts of each audit, whose guides are those of the ways through a text.
 _CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
 _Result = TypeVar("_Result")
-_WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 
 
 class SourceFile(NamedTuple):
@@ -132,25 +131,11 @@ class Checkout:
     @cached_property
     def own_modules(self) -> frozenset[str]:
         """The names that a module of the checkout can have in any directory, also of a build or a submodule."""
-        names = {path.rpartition("/")[2] for path in self.paths}
-        found = {name.partition(".")[0] for name in names if "." not in name or name.endswith(_CODE)}
-        builds = [path for path in self.paths if path.endswith(("setup.py", "pyproject.toml", "setup.cfg"))]
-        for text in map(self.text, builds):  # modules that a build compiles
-            words = _WORD.findall(text) if "ext_modules" in text else ()
-            found |= {part.replace("-", "_") for word in words for part in word.split(".")}
-        modules = re.findall(r"(?m)^\s*(?:path|url)\s*=\s*(\S+)", self.text(".gitmodules"))
-        found |= {re.sub(r"\.git$", "", each).rpartition("/")[2] for each in modules}
-        return frozenset(each.lower() for each in found) | frozenset(found)
+        return own_modules(self.paths, self.text)
 
     @cached_property
     def _nested_modules(self) -> frozenset[str]:
-        """The names of modules that are parts of packages in each directory that has them."""
-        nested, others = set[str](), set[str]()
-        for path in self.paths:
-            folder, _, name = path.rpartition("/")
-            if "." not in name or name.endswith(_CODE):
-                (nested if folder and f"{folder}/__init__.py" in self.paths else others).add(name.partition(".")[0])
-        return frozenset(nested - others)
+        return nested_modules(self.paths)
 
     def only_path(self, name: str) -> str:
         """The only file with a name, whose folder a text leaves out; empty if there are several."""
@@ -328,9 +313,9 @@ class Checkout:
         return self._loaded(folders, each.module, each.name) if each.top in self.own_modules else None
 
     def _is_nested(self, path: str, each: ImportStatement) -> bool:
-        """Whether only packages have a module of this name, and not the directory of the file that imports it."""
+        """Whether only parts of packages have this name, and not the directory of the file that imports it."""
         here = posixpath.join(posixpath.dirname(path), each.top)
-        is_here = here in self.paths or any(f"{here}{suffix}" in self.paths for suffix in _CODE)
+        is_here = here in self.paths or any(f"{here}{suffix}" in self.paths for suffix in CODE)
         return not each.level and each.top in self._nested_modules and not is_here
 
     def _loaded(self, folders: Sequence[str], module: str, name: str) -> list[str]:

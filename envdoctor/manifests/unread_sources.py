@@ -118,7 +118,9 @@ def _of_step(context: GuideContext, install: InstallStep, state: EnvironmentStat
         yield UnreadSource(action.line, f"`{action.command[:100]}`")
     elif install.resolution.state not in ("solved", "partial"):
         named = {each.name: each.pin for each in action.requirements if each.name and not each.url}
-        yield _with_required(context, named, UnreadSource(action.line, f"what `{action.command[:80]}` requires"))
+        yield _with_required(
+            context, named, UnreadSource(action.line, f"what `{action.command[:80]}` requires"), is_decisive=True
+        )
 
 
 def _repositories(action: Install, state: EnvironmentState) -> Iterator[UnreadSource]:
@@ -154,10 +156,17 @@ def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
     yield _with_required(context, dict.fromkeys(names, ""), UnreadSource(others[0].line or action.line, text))
 
 
-def _with_required(context: GuideContext, named: Mapping[str, str], source: UnreadSource) -> UnreadSource:
-    """The source with the packages of the index that these names bring."""
+def _with_required(
+    context: GuideContext, named: Mapping[str, str], source: UnreadSource, *, is_decisive: bool = False
+) -> UnreadSource:
+    """The source with the packages of the index that these names bring.
+
+    With `is_decisive` it brings no others, if the index has all of them.
+    """
     found = context.index_facts.required_packages(named) if context.index_facts and named else {}
-    return source._replace(packages=frozenset(found if found is not None else named) | FROM_CONDA)
+    is_known = found is not None and all(found.values())
+    packages = frozenset(found if found is not None else named) | FROM_CONDA
+    return source._replace(packages=packages, is_open=not (is_decisive and is_known))
 
 
 def _listed(names: Sequence[str]) -> str:
