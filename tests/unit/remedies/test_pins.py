@@ -85,6 +85,7 @@ FAULTS = [
     ("HF012", V4, "sentence-transformers 2.2.2"),
     ("HF013", OLD, "transformers 4.52.4, tokenizers 0.21.4, huggingface-hub 0.34.4, accelerate 1.3.0"),
     ("HF015", V5, "transformers 5.10.2, torch 2.6.0+cu124, torchvision 0.21.0, triton 3.2.0, bitsandbytes 0.48.1"),
+    ("HF033", OLD, "torch 2.1.0+cu118, torchvision 0.16.0, triton 2.1.0, transformers 4.55.4, tokenizers 0.21.4"),
     ("HF026", OLD, "torch 2.1.2+cu121, torchvision 0.16.2, triton 2.1.0, transformers 4.56.2, tokenizers 0.21.4"),
     ("HF027", OLD, "transformers 5.14.1, tokenizers 0.22.2, huggingface-hub 1.6.0, peft 0.21.0, bitsandbytes 0.48.1"),
     ("HF028", OLD, "torch 2.1.2+cu121, torchvision 0.16.2, triton 2.1.0, diffusers 0.36.0"),

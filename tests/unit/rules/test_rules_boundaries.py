@@ -359,6 +359,8 @@ def package_pairs() -> Iterator[Case]:
         ("HF014", "info", "transformers 4.57.1, flash-attn 2.8.3", "transformers 5.23.0"),
         ("HF015", "error", "transformers 5.10.2, torch 2.6.0", "transformers 5.11.0"),
         ("HF026", "error", "transformers 4.56.0, torch 2.1.2", "transformers 4.55.4"),
+        ("HF033", "error", "transformers 4.55.0, torch 2.1.0", "transformers 4.54.1"),
+        ("HF033", "error", "transformers 4.55.4, torch 2.1.0", "torch 2.1.1"),
         ("HF026", "error", "transformers 4.57.6, torch 2.1.2", "torch 2.2.0"),
         ("HF027", "error", "transformers 5.14.0, torch 2.4.1", "transformers 5.13.1"),
         ("HF027", "error", "transformers 5.14.1, torch 2.4.1", "torch 2.5.0"),

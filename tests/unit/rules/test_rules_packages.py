@@ -240,6 +240,7 @@ BROKEN = [
     ("trl 1.5.0, vllm 0.17.0", "TRL002", "info"),
     ("torch 2.4.1+cu121, transformers 5.10.2", "HF015", "error"),
     ("torch 2.1.2+cu121, transformers 4.57.6", "HF026", "error"),
+    ("torch 2.1.0+cu118, transformers 4.55.4", "HF033", "error"),
     ("torch 2.4.1+cu121, transformers 5.14.1", "HF027", "error"),
     ("torch 2.1.2+cu121, diffusers 0.36.0", "HF028", "error"),
     ("torch 2.4.1+cu121, diffusers 0.40.0", "HF029", "error"),
