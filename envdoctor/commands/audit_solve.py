@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from envdoctor.commands.audit_draft import problems_of
+from envdoctor.commands.audit_set_sources import solve_with_sources
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import GAVE_WAY, Check, SetProblems, SolvedSet, solve_set
@@ -31,9 +32,17 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     missing = missing_packages(audit.findings)
     sets = [corrected for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
-        return tuple(solve_with(missing, own, lambda it: solve_set(it, sources, timed, end + spent)) for own in sets)
+        return tuple(
+            solve_with_sources(
+                own, lambda it: solve_with(missing, it, lambda each: solve_set(each, sources, timed, end + spent))
+            )
+            for own in sets
+        )
     sets = [with_packages(corrected, missing) for corrected in sets]
-    solved = (solve_installed(each, sources, timed, end + spent) for each in sets if not each.is_partial)
+    solved = (
+        solve_with_sources(each, lambda it: solve_installed(it, sources, timed, end + spent))
+        for each in sets if not each.is_partial
+    )  # fmt: skip
     return tuple(each for each in solved if each.state == "solved")
 
 

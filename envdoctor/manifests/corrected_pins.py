@@ -39,6 +39,7 @@ from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_cuda import cuda_build, unfit_torch
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
 from envdoctor.manifests.shell_records import is_known
+from envdoctor.manifests.source_projects import SourceProject, mark_uncompared, source_projects
 from envdoctor.manifests.stated_cuda import StatedCuda, stated_cuda
 from envdoctor.manifests.stated_python import python_origin
 from envdoctor.manifests.step_resolution import URL_ORIGIN
@@ -89,6 +90,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     built_with_torch: tuple[str, ...] = ()  # packages to whose isolated build tool.uv of the project adds torch
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
+    sources: tuple[SourceProject, ...] = ()  # projects from repositories, with what they require of the set
     places: tuple[Place, ...] = ()  # the requirements of the environment in the text
     torch_place: Place | None = None  # the requirement of the first step that brings torch
     required_by: dict[str, str] = {}  # packages that the text does not name, and those that require them
@@ -156,6 +158,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     left |= {name: reason for name, reason in unknown.items() if name not in set(map(_name_of, pins))}
     dropped += [DroppedPackage(name, reason) for name, reason in left.items() if name not in named]
     period_end = estimate_period_end(environment.state)
+    sources = source_projects(context, environment.state, period_end)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
         architecture=context.platform,
@@ -180,7 +183,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         source_only=tuple(releases_without_a_wheel(context, environment.state)),
         from_pages=commands_with_pages(context, environment.state),
         built_with_torch=tuple(sorted(frozenset().union(*_built_with_torch(context, environment.state)))),
-        dropped=tuple(dropped),
+        dropped=tuple(mark_uncompared(dropped, sources)),
+        sources=sources,
         places=tuple(places_of(environment, context)),
         torch_place=first_place_of_torch(environment, context),
         required_by={

@@ -9,6 +9,8 @@ from envdoctor.core.record import Record
 WITHOUT_NEED = "a package of conda, which wheels do not need"
 BEFORE_WITH_CONDA = "from conda: install `{}` with conda before these requirements"
 NOT_FROM_INDEX = "not from an index: install it after these requirements with `{}`"
+NOT_COMPARED = "not from an index: its requirements were not compared with these, so that `{}` can fail"
+SOURCE_UNFIT = "not from an index: it cannot be installed into this set, because {}"
 OF_ANOTHER_MACHINE = "a folder of the machine that wrote the requirement: add the release that the programs need"
 OF_PAGE = "a build of a page that was not read: install it after these requirements with `{}`"
 NO_WHEEL = "the index has no wheel: install it after these requirements with `{}`"
