@@ -92,6 +92,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     # A description in words counts only if nothing else is found: `_similar_errors` reports it.
     described = _described_causes(report) if any(cause.similar for cause in causes) else set()
     similar = _similar_causes(report) if any(cause.similar for cause in causes) else set()
+    causes = tuple(cause for cause in causes if not cause.similar or cause.cause in similar)
     from_lines = [
         Finding(
             f"{TEXT_PREFIX}{cause.cause}",
@@ -107,7 +108,6 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.cause not in described
         and cause.lines[0] not in context
         and cause.score >= WARNING_SCORE
-        and not (cause.similar and cause.cause not in similar)
         and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]

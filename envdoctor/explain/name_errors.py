@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
-from envdoctor.knowledge.call_changes import removals_of_argument
+from envdoctor.knowledge.call_changes import functions_without, removals_of_argument
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.changed_names import Removal, change_of, removal_of
 from envdoctor.knowledge.imports import cause_of, spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
-from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
+from envdoctor.knowledge.names import Span, find_member, find_name, owners_of_argument, packages, project_of
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import numpy2_releases, required_specifier
 from envdoctor.knowledge.symptoms import Symptom
@@ -36,6 +36,8 @@ UNRECOGNIZED = re.compile(
 )
 NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
 NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
+# Of pickle: an object in a file is of a class that its module no longer has, or does not have yet.
+UNPICKLED = re.compile(r"Can't get attribute '(?P<member>\w+)' on <module '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
 MODULE = re.compile(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
 NO_MODULE = re.compile(r"\bNo module named '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
@@ -56,6 +58,7 @@ FILE_TYPES = (
 RECEIVES_KEYWORDS_OF = {"Config": "serve_http", **{f"{each}Config": "load_dataset" for each in FILE_TYPES}}
 OPTIONS_OF = ("AsyncEngineArgs", "EngineArgs")  # classes whose attributes are vLLM's options
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
+DISTINCTIVE, MOST_OWNERS = 10, 6  # characters of an argument that identifies its class, classes that have it
 NUMPY_2 = "1.26.1"  # the first release with modules of NumPy 2
 OF_TORCH = ("torchvision", "torchaudio", "torch", "triton")  # torch, or its build, decides on their releases
 OWN_SYMPTOMS = ("numpy", *OF_TORCH)  # a symptom names the cause of a removal
@@ -148,9 +151,13 @@ def _names_of_line(text: str) -> Iterator[str]:
     for match in ARGUMENT.finditer(text):
         if match["method"] in (None, "__init__"):
             yield f"{match['owner']}({match['member']})"
+    for match in NO_OWNER.finditer(text):
+        functions = functions_without(match["member"]) if _is_distinctive(match["member"]) else ()
+        if len(functions) == 1:
+            yield f"{functions[0]}({match['member']})"
     for match in ATTRIBUTE.finditer(text):
         yield f"{match['owner']}.{match['member']}"
-    for pattern in (NAME, MODULE, NO_MODULE):
+    for pattern in (NAME, UNPICKLED, MODULE, NO_MODULE):
         for match in pattern.finditer(text):
             yield f"{match['package']}{match['module']}.{match.groupdict().get('member', '')}".removesuffix(".")
 
@@ -188,7 +195,7 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
             if spans := find_member("attributes", match["owner"], match["member"]):
                 yield f"{match['owner']}.{match['member']}", spans
     yield from _members_of_modules(text)
-    for pattern in (NAME, MODULE):
+    for pattern in (NAME, UNPICKLED, MODULE):
         for match in pattern.finditer(text):
             spans = find_name(match["package"], match["member"])
             if spans and (spans[-1].last or not match["module"] or match["package"] not in NAMES_MOVE_IN):
@@ -203,7 +210,7 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
 
 def _members_of_modules(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """The modules, and the names of one module, that an error line does not find."""
-    for pattern in (NAME, MODULE, NO_MODULE):
+    for pattern in (NAME, UNPICKLED, MODULE, NO_MODULE):
         for match in pattern.finditer(text):
             module, member = f"{match['package']}{match['module']}", match.groupdict().get("member", "")
             if match["package"] in OF_TORCH:
@@ -232,7 +239,24 @@ def _arguments(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]
             yield f"{owner if is_class else f'{owner}.{method}'}({match['member']}=...)", spans
     for match in NO_OWNER.finditer(text):
         found = {owner: find_member("arguments", owner, match["member"]) for owner in (caller, STRUCT) if owner}
-        yield from ((f"{owner}({match['member']}=...)", spans) for owner, spans in found.items() if spans)
+        found = {owner: spans for owner, spans in found.items() if spans} or _only_owner(match["member"])
+        yield from ((f"{owner}({match['member']}=...)", spans) for owner, spans in found.items())
+
+
+def _only_owner(argument: str) -> dict[str, tuple[Span, ...]]:
+    """The class that an error without its name is about, if the argument has a distinctive name.
+
+    Of several classes the first one, if all of them lost the argument or all of them gained it.
+    """
+    if not _is_distinctive(argument):
+        return {}
+    owners = owners_of_argument(argument)
+    directions = {bool(span.last) for spans in owners.values() for span in spans}
+    return dict(list(owners.items())[:1]) if len(directions) == 1 and len(owners) <= MOST_OWNERS else {}
+
+
+def _is_distinctive(argument: str) -> bool:
+    return "_" in argument.strip("_") and len(argument) >= DISTINCTIVE
 
 
 def _options(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:

@@ -148,6 +148,8 @@ def explain(
     values = placeholder_values(machine, stack)
     if summary := collective_summary(scanned.watchdog):
         values["collective"] = summary
+    # Next to a fault of the program the causes that it excludes are none: `torch==${VERSION}` is on no index.
+    excluded = {slug for each in symptoms if causes()[each.cause].program_error for slug in each.outranks}
     found = [
         _cause(
             slug,
@@ -161,6 +163,7 @@ def explain(
             system=system,
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
+        if slug not in excluded
     ]
     ranked = _with_confidence(sorted(found, key=place_of))
     return Explanation(

@@ -51,7 +51,7 @@ UNKNOWN_MEMBER = (
     r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
     r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
     r"|\.__init__\(\) missing \d+ required positional arguments?: '|: error: unrecognized arguments: --"
-    r"|annot import name '\w+' from|No module named '\w+\.[\w.]+'"
+    r"|annot import name '\w+' from|No module named '\w+\.[\w.]+'|Can't get attribute '\w+' on <module '"
     r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # What web pages and typists do to a message.

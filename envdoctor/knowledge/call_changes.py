@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from types import GenericAlias
@@ -80,23 +80,40 @@ _KEYS: Mapping[type[CallChange], str] = {
 }
 
 
-def find_change(kind: type[R], name: str) -> R | None:
-    """The change of a function or class by one of its dotted names, which can be a pattern: `lib.*Model.load`."""
+def find_changes(kind: type[R], name: str) -> Iterator[R]:
+    """The changes of a function or class by one of its dotted names, which can be a pattern: `lib.*Model.load`."""
     rows = _changes(kind)
-    patterns = (row for pattern, row in rows.items() if "*" in pattern and fnmatchcase(name, pattern))
-    return rows.get(name) or next(patterns, None)
+    yield from rows.get(name, ())
+    for pattern, found in rows.items():
+        if "*" in pattern and fnmatchcase(name, pattern):
+            yield from found
 
 
 @cache
 def removals_of_argument(function: str, argument: str) -> tuple[RemovedArguments, ...]:
     """The packages whose function or class, by its last name, no longer has an argument: `Trainer`, `gpus`."""
     rows = dict.fromkeys(
-        row for name, row in _changes(RemovedArguments).items() if name.rpartition(".")[2] == function
+        row
+        for name, found in _changes(RemovedArguments).items()
+        if name.rpartition(".")[2] == function
+        for row in found
     )
     return tuple(row for row in rows if argument in row.arguments.split())
 
 
+def functions_without(argument: str) -> tuple[str, ...]:
+    """The last names of the functions and classes that no longer have an argument: `Trainer` for `gpus`."""
+    rows = (row for found in _changes(RemovedArguments).values() for row in found)
+    named = (name for row in rows if argument in row.arguments.split() for name in row.names.split())
+    return tuple(dict.fromkeys(name.rpartition(".")[2] for name in named))
+
+
 @cache
-def _changes(kind: type[R]) -> dict[str, R]:
+def _changes(kind: type[R]) -> dict[str, tuple[R, ...]]:
+    """The rows of each name."""
     rows = load_table(_TABLE, cast("type[tuple[R, ...]]", GenericAlias(tuple, (kind, ...))), _KEYS[kind])
-    return {name: row for row in rows for name in row.names.split()}
+    found: dict[str, tuple[R, ...]] = {}
+    for row in rows:
+        for name in row.names.split():
+            found[name] = (*found.get(name, ()), row)
+    return found

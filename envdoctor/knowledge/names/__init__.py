@@ -113,6 +113,21 @@ def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     return ()
 
 
+@cache
+def owners_of_argument(argument: str) -> dict[str, tuple[Span, ...]]:
+    """The classes and functions of all tables with an argument that some releases lack, `Accelerator`: its releases.
+
+    The packages are in the order of CALLERS. Methods are left out: their arguments are those of `class.method`.
+    """
+    found: dict[str, tuple[Span, ...]] = {}
+    for package in dict.fromkeys((*CALLERS, *packages())):
+        for member, spans in spans_of(package, "arguments").items():
+            owner, _, name = member.rpartition(".")
+            if name == argument and "." not in owner:
+                found.setdefault(owner, spans)
+    return found
+
+
 def find_argument(package: str, owner: str, argument: str) -> tuple[Span, ...]:
     """The releases in which a class or function of a package, or a base of it, has an argument."""
     return _find_in(package, "arguments", owner, argument, ()) if package in packages() else ()

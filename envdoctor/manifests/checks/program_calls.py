@@ -14,7 +14,7 @@ from envdoctor.knowledge.call_changes import (
     RemovedArguments,
     RequiredArgument,
     ReturnedValues,
-    find_change,
+    find_changes,
 )
 from envdoctor.knowledge.changed_names import periods_of, removal_of
 from envdoctor.knowledge.dataclass_fields import compared_sources, fields_of
@@ -107,16 +107,12 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     yield from _removed(use, package)
     yield from _removed_from_bases(use, package)
     yield from _gone(use, package)
-    name, version = use.name, package.version
+    yield from _removed_arguments(use, package)
 
     def changed(kind: type[R]) -> R | None:
-        row = find_change(kind, name)
-        return row if row and row.package == package.name and row.is_in(version) else None
+        return next(_changes(kind, use, package), None)
 
-    if removed := changed(RemovedArguments):
-        for argument in sorted(use.arguments.keys() & set(removed.arguments.split())):
-            what = f"passes {argument} to {name}"
-            yield _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
+    name = use.name
     positional = changed(PositionalArguments)
     if positional and use.positional > positional.accepted:
         what = f"passes {use.positional} arguments to {name} by position"
@@ -136,6 +132,19 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
         for method in sorted(set(use.methods) & set(refused.methods.split())):
             what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"
             yield _of_row(use, refused, (method, what, "stops with NotImplementedError"))
+
+
+def _changes(kind: type[R], use: ProgramUse, package: ComparedPackage) -> Iterator[R]:
+    """The changes of the function of a use that the release of the package has."""
+    rows = find_changes(kind, use.name)
+    return (row for row in rows if row.package == package.name and row.is_in(package.version))
+
+
+def _removed_arguments(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
+    for removed in _changes(RemovedArguments, use, package):
+        for argument in sorted(use.arguments.keys() & set(removed.arguments.split())):
+            what = f"passes {argument} to {use.name}"
+            yield _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
 
 
 def _is_accepted_by_patch(use: ProgramUse, package: ComparedPackage, fault: _Fault) -> bool:

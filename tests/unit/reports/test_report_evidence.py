@@ -96,3 +96,14 @@ def test_gpu_and_torch_of_one_line(text: str, gpu: str, torch: str) -> None:
     assert {each.name.value for each in report.machine.gpus.value or ()} == {gpu}
     assert build is not None
     assert build.version.value == torch
+
+
+def test_the_facts_of_a_report_are_no_words_of_an_error() -> None:
+    # Source: github.com/VisionXLab/mllm-mmrotate/issues/4, 2026-11-28.
+    report = (
+        "\u8dd1\u901a\u4e86\n\nOrderedDict([('sys.platform', 'linux'), ('Python', '3.10.12'), "
+        "('CUDA available', True), ('GPU 0', 'NVIDIA GeForce RTX 4060 Ti'), "
+        "('NVCC', 'Cuda compilation tools, release 12.1, V12.1.66'), "
+        "('PyTorch', '2.3.0+cu121')])\n"
+    )
+    assert not blamed_causes(report)
