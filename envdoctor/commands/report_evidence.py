@@ -43,7 +43,7 @@ SIGN_OF_GPU = lazy_pattern(
     r"|(?i:\bmy (?:nvidia )?(?:GPU|graphics card) (?:is|was)(?:n't| not) (?:being )?(?:detected|found|used))"
     r"|\b(?:pytorch-cuda|cudatoolkit) ?[=:] ?\d"  # an install command
     r"|(?i:\b(?:can ?not|can't|doesn't|does ?n[o']t|do ?n[o']t|will not|won't|not|unable to)"
-    r" (?:using|use|detect\w*|see(?:ing)?|find(?:ing)?|utili[sz]\w+|recogni[sz]\w+) (?:the |my )?(?:nvidia )?GPU\b)"
+    r" (?:using|use|detect\w*|see(?:ing)?|find(?:ing)?|utili[sz]\w+|recogni[sz]\w+) (?:[\w.]{1,20} ){0,4}GPU\b)"
     r"|(?:没有?用到?|无法使用|用不了|用不上|不能用|没有?使用|未使用|识别不到|检测不到)\s?(?:GPU|gpu|显卡)"
     r"|(?:GPU|gpu|显卡)\s?(?:用不了|用不上|没有?用上|没有?被使用|没有?用到)"
 )
