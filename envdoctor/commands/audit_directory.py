@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ _RUN_OF_WANDB = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")  # with the pack
 MAX_DEPTH = 8
 MAX_ENTRIES = 50_000
 MAX_FILES = 300
+_MAX_NOTEBOOKS = 8  # without commands, that guides name
 
 
 class DirectoryAudit(NamedTuple):
@@ -57,6 +58,21 @@ def _has_commands(path: str) -> bool:
         return bool(_COMMAND.search(read_file_text(path)))
     except (OSError, UnicodeError, ValueError):
         return True  # the audit states why it cannot be read
+
+
+def _named_notebooks(paths: Iterable[str]) -> list[str]:
+    """The notebooks that a guide names, which are steps of it: "Run the notebook `train.ipynb`"."""
+    found = [*map(Path, paths)]
+    notebooks = [each for each in found if each.suffix == NOTEBOOK]
+    text = "\n".join(_text(each) for each in found if GUIDE.fullmatch(each.name)) if notebooks else ""
+    return [str(each) for each in notebooks if re.search(rf"(?<![\w-]){re.escape(each.name)}", text)][:_MAX_NOTEBOOKS]
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file_text(path)
+    except (OSError, UnicodeError, ValueError):
+        return ""
 
 
 def audit_directory(
@@ -79,8 +95,9 @@ def audit_directory(
     audits: list[FileAudit] = []
     skipped: list[str] = []
     unreadable: list[UnreadableFile] = []
+    named = _named_notebooks(paths)
     for path in paths:
-        if path.endswith(NOTEBOOK) and not _has_commands(path):  # judged only if it is named: they can be many
+        if path.endswith(NOTEBOOK) and path not in named and not _has_commands(path):  # they can be many
             skipped.append(path)
             continue
         try:

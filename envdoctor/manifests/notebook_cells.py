@@ -49,12 +49,12 @@ def python_code(text: str) -> str:
         if block.lines and block.lines[0][1].startswith("%%"):
             continue
         for number, line in block.lines:
-            if line.strip() and code.setdefault(number, _statement(line)) != _statement(line):
+            if line.strip() and code.setdefault(number, python_statement(line)) != python_statement(line):
                 return ""
     return "\n".join(code.get(number, "") for number in range(1, max(code, default=0) + 1))
 
 
-def _statement(line: str) -> str:
+def python_statement(line: str) -> str:
     """A line of a cell, with `pass` in place of a command of IPython, so that the block around it stays valid."""
     magic = _MAGIC.match(line)
     return f"{magic[1]}pass" if magic else line

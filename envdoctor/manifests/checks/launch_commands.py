@@ -15,6 +15,8 @@ from envdoctor.rules.registry import Problem, rule
 PARAMETERS = "https://www.gnu.org/software/bash/manual/html_node/Shell-Parameter-Expansion.html"
 QUOTES = "https://www.gnu.org/software/bash/manual/html_node/Quoting.html"
 _WINDOWS_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%")
+_WINDOWS_PATH = re.compile(r"\s*(?:\$\s+)?(?:export\s+)?([A-Za-z_]\w*)=([C-Zcd]:\\[^\"'#]*)")
+_BASH = frozenset({"bash", "sh", "shell", "zsh"})
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=")
 # An option whose value is one name, path or number: options that pass arguments on are named otherwise.
 _OF_ONE_VALUE = re.compile(
@@ -53,6 +55,22 @@ def variable_of_windows_in_a_shell_script(context: GuideContext) -> Iterator[Pro
                     f'Write "${names[0]}"{" and the others likewise" if len({*names}) > 1 else ""}.',
                     line=number,
                 )  # fmt: skip
+
+
+@rule("RUN258", kind="guide", severity="warning", cause="dependency-pin-violated", url=QUOTES)
+def variable_gets_a_path_of_windows(context: GuideContext) -> Iterator[Problem]:
+    r"""`NAME=C:\Program Files\x.dll` in a block for bash: it removes the backslashes, and a blank ends the value."""
+    for block in context.guide.blocks:
+        for number, text in block.lines if block.language in _BASH else ():
+            if match := _WINDOWS_PATH.fullmatch(text):
+                ends = ", and the value ends at the first blank" if " " in match[2].strip() else ""
+                yield Problem(
+                    "warning",
+                    f"{match[1]} gets a path of Windows without quotes: bash removes the backslashes{ends}",
+                    (guide_evidence(context, "command", _line(context, number), number),),
+                    "Name the path of this system, in quotes if it has blanks, or mark the block as one for Windows.",
+                    line=number,
+                )
 
 
 def _line(context: GuideContext, number: int) -> str:

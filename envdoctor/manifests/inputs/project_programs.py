@@ -30,6 +30,12 @@ _OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|form
 _LINK = re.compile(r"\]\((?:\./)?((?:[\w-]+/)*[\w.-]+)/?\)")  # to a guide, or to a folder with a README
 _PROGRAM = re.compile(r"`(python3? (?:[\w-]+/)*[\w-]+\.py\b[^`\n]*)`")  # in a sentence
 _CODE = re.compile(r"`(([\w.-]+) [^`\n]*)`")
+# The head of a README of a Space, in which `app_file` follows `sdk`:
+# https://huggingface.co/docs/hub/spaces-config-reference, 2026-11-28
+_APP = re.compile(
+    r"(---\s*\n(?:(?!---)[^\n]*\n){0,20}?sdk:\s*([a-z]+)\s*\n(?:(?!---)[^\n]*\n){0,20}?)app_file:\s*([\w./-]+\.py)\s*\n"
+)
+_STARTS = {"streamlit": "streamlit run"}
 _MANIFESTS = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
 _SETUP = re.compile(r"(?i)[\w-]*(?:install|setup|env)[\w-]*\.sh")
 _INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba) install\b|\bconda env create\b|\b(?:uv|poetry) (?:add|sync)\b")
@@ -136,8 +142,10 @@ def _linked_guide(checkout: Checkout, folder: Path, link: str) -> str:
 def _named_in_text(checkout: Checkout, text: str, own: Files) -> Iterator[Block]:
     """The programs that the text of a guide names outside of its blocks: a command, or a shell script of the project.
 
-    A script can be named without its folder.
+    A script can be named without its folder. The head of the README of a Space names its program.
     """
+    if app := _APP.match(text):
+        yield Block("bash", "", ((app[1].count("\n") + 1, f"{_STARTS.get(app[2], 'python')} {app[3]}"),))
     scripts = console_scripts(own)
     blocks = parse_blocks(text)
     numbers = {number for block in blocks for number, _ in block.lines}
