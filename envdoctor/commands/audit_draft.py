@@ -18,7 +18,7 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
-from envdoctor.locking.solve_set import SolvedSet
+from envdoctor.locking.solved_set import SolvedSet
 from envdoctor.manifests import GuideAudit
 from envdoctor.manifests.added_packages import MISSING
 from envdoctor.manifests.files import TextsOfFiles

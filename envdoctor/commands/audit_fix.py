@@ -30,7 +30,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.source_needs import needs_of_build
-from envdoctor.locking.solve_set import Check, SolvedSet, SolvedState, requirement_lines
+from envdoctor.locking.solved_set import Check, SolvedSet, SolvedState, requirement_lines
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import MISSING
 from envdoctor.manifests.dropped_packages import dropped_lines

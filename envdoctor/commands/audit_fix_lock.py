@@ -22,7 +22,8 @@ from envdoctor.core.records import Finding, Machine
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.locking.solve_set import SolvedSet, accept, solve_set
+from envdoctor.locking.solve_set import solve_set
+from envdoctor.locking.solved_set import SolvedSet, accept
 from envdoctor.manifests import CorrectedSet, audit_paths
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.assumed_python import USUAL_PYTHON

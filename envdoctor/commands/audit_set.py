@@ -12,8 +12,9 @@ from envdoctor.commands.audit_set_index import free_packages, judge_by_index
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.changed_names import removal_of
 from envdoctor.knowledge.versions import public_part
-from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
+from envdoctor.locking.solved_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import Run
@@ -31,6 +32,7 @@ _OF_CODE = frozenset({"RUN078", "RUN221", "RUN222"})  # names and calls of the p
 _OF_CALLS = "RUN017"  # names that releases use in functions
 _MAX_NOTES = 3
 _RELEASE = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
+_USED = re.compile(r" uses ([\w.]+) in a function, which ([a-z0-9-]+) ")
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
@@ -86,6 +88,7 @@ def check_sets(
             (*_limits([*errors, *warnings, *cured]), *of_index.pins),
             (*(each.message for each in (*warnings, *cured)), *of_index.warnings),
             _shortened([each.message for each in (*of_code, *calls) if each not in cured]),
+            tuple(dict.fromkeys((*_limits(calls), *_releases_with_names(calls)))),
         )
 
     return check
@@ -98,6 +101,13 @@ def _of_same_releases(findings: Sequence[Finding], solved: SolvedSet) -> Iterato
         is_same = all(public_part(solved.versions[name]) == version for name, version in named)
         if each.id == _OF_CALLS and each.status == "error" and len(dict(named)) > 1 and is_same:
             yield each
+
+
+def _releases_with_names(calls: Sequence[Finding]) -> Iterator[str]:
+    """The last releases with names that a table shows to be removed, also where present packages exclude these."""
+    for each in calls:
+        if (found := _USED.search(each.message)) and (row := removal_of(found[1])) and row.package == found[2]:
+            yield f"{row.package}=={row.last}"
 
 
 def _names_of_code(guide: Guide, path: Guide, machine: Machine | None, solver: StepSolver) -> list[Finding]:

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
-from envdoctor.locking.solve_set import SetProblems, SolvedSet
+from envdoctor.locking.solved_set import SetProblems, SolvedSet
 from envdoctor.manifests.set_repairs import oldest_permitted_day
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.locking.solve_set import GAVE_WAY, SolvedSet
+from envdoctor.locking.solve_set import GAVE_WAY
+from envdoctor.locking.solved_set import SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.dropped_packages import SOURCE_UNFIT
 from envdoctor.manifests.source_projects import SourceProject

@@ -8,7 +8,7 @@ from envdoctor.commands.audit_fix import SetTrial, Traces
 from envdoctor.commands.audit_set import paths_of_set
 from envdoctor.core.records import Finding, Machine
 from envdoctor.download.sources import read_sources
-from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet
+from envdoctor.locking.solved_set import Check, SetProblems, SolvedSet
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.checks.trial import judge_trials
 from envdoctor.manifests.trial_records import EnvironmentTrial

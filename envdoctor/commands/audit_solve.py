@@ -11,7 +11,8 @@ from envdoctor.commands.audit_draft import problems_of
 from envdoctor.commands.audit_set_sources import solve_with_sources
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.locking.set_solver import TOTAL_SECONDS
-from envdoctor.locking.solve_set import GAVE_WAY, Check, SetProblems, SolvedSet, solve_set
+from envdoctor.locking.solve_set import GAVE_WAY, solve_set
+from envdoctor.locking.solved_set import Check, SetProblems, SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import missing_packages, with_packages
 from envdoctor.manifests.stated_cuda import StatedCuda

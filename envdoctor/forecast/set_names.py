@@ -19,17 +19,18 @@ from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.name_breaks import lookup
 from envdoctor.forecast.uses import Use, read_uses
 from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.knowledge.changed_names import removal_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.releases import parse_requirement
-from envdoctor.knowledge.versions import is_prerelease
+from envdoctor.knowledge.versions import is_prerelease, satisfies
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-5"  # increase the number when what is compared changes
+FOLDER = "compared-names-6"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
@@ -108,7 +109,7 @@ class SetNames:
     def _read_dependencies(self, users: Iterable[Pin], installed: InstalledSet) -> None:
         """Read in parallel the dependencies of the pairs without a result: those of the oldest releases first."""
         self.allow_reading(SET_FACTOR)
-        oldest_first = sorted(users, key=self.wheels.day)
+        oldest_first = sorted(users, key=self.wheels.code_day)
         pairs = (pair for user in oldest_first for pair in self._pairs(user, installed))
         wanted = dict.fromkeys(pair.dependency for pair in pairs if self._known(pair) is None)
         self.wheels.read_sources(pin for pin in wanted if self.wheels.fitting_wheel(pin))
@@ -127,7 +128,7 @@ class SetNames:
         versions = installed.versions
         self.wheels.read_releases(versions)
         today = f"{date.today()}"
-        days = {name: self.wheels.day(Pin(name, version)) for name, version in versions.items()}
+        days = {name: self.wheels.code_day(Pin(name, version)) for name, version in versions.items()}
         newest = max((day for day in days.values() if day), default=today)
         old = [Pin(name, versions[name]) for name, day in days.items() if day and _days(day, newest) > MIN_DAYS]
         order = {name: number for number, name in enumerate(installed.users)}
@@ -149,7 +150,7 @@ class SetNames:
         for name in sorted(tops, key=lambda each: (each in self._tables, each)):
             dependency = Pin(name, installed.versions[name])
             day = self.wheels.day(dependency)
-            if not day or _days(self.wheels.day(user), day) <= MIN_DAYS:
+            if not day or _days(self.wheels.code_day(user), day) <= MIN_DAYS:
                 continue
             before, release = self._release_before(user, dependency), self.wheels.release(dependency)
             # A later fix of an older series, such as pydantic 1.10, is no newer dependency.
@@ -262,7 +263,7 @@ class SetNames:
 
     def _release_before(self, user: Pin, dependency: Pin) -> Release | None:
         """The release of the dependency that was the newest one when the user's release was published."""
-        published = self.wheels.day(user)
+        published = self.wheels.code_day(user)
         releases = (
             each for each in reversed(self.wheels.releases(dependency.name))
             if each.day and _days(published, each.day) <= GRACE_DAYS and not is_prerelease(each.version)
@@ -271,7 +272,13 @@ class SetNames:
         return next(releases, None)
 
     def _last_with(self, before: Release, dependency: Pin, use: Use) -> str:
-        """The last release of the dependency with the name, by bisection; the one of that time if it is large."""
+        """The last release of the dependency with the name, by the table of removed names, else by bisection.
+
+        Of a large package without such a row, it is the one of that time.
+        """
+        row = removal_of(f"{use.module}.{use.name}") if use.name and not use.argument else None
+        if row and row.package == dependency.name and satisfies(dependency.version, f">{row.last}"):
+            return row.last
         library = self.wheels.library(dependency)
         if library is None or len(library.sources.paths) > SMALL:
             return before.version

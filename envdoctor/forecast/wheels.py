@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ USES_FOLDER = "wheel-uses-3"  # increase the number when Uses changes
 # Packages of shared libraries, whose few Python files other packages do not import.
 LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
 
+_POST_RELEASE = re.compile(r"\.?post\d+$")
 _PAGE, _METADATA, _SOURCES = "its page on the index", "METADATA", "Python sources"
 K = TypeVar("K")
 T = TypeVar("T")
@@ -137,6 +139,12 @@ class Wheels:
         """The day of upload; empty if unknown."""
         found = self.release(pin)
         return found.day if found else ""
+
+    def code_day(self, pin: Pin) -> str:
+        """The day of the code: that of the release which a post-release repeats with other metadata."""
+        base = _POST_RELEASE.sub("", pin.version)
+        days = {self.day(pin), self.day(Pin(pin.name, base)) if base != pin.version else ""}
+        return min(filter(None, days), default="")
 
     def fitting_wheel(self, pin: Pin) -> File | None:
         """The best wheel for this Python and platform; None if there is none."""

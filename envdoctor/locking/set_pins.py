@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from packaging.requirements import Requirement
 
@@ -37,6 +37,18 @@ def limit_of_pin(pin: str, versions: Mapping[str, str]) -> str:
         return pin
     is_lower = satisfies(version, f"<{solved}")
     return "" if version == solved else f"{name}{'<=' if is_lower else '>='}{version}"
+
+
+def limits_of_pins(pins: Iterable[str], versions: Mapping[str, str], fixed: Collection[str]) -> list[str]:
+    """The limits in the direction of pins, without those of packages whose version the guide states."""
+    open_pins = (pin for pin in pins if Requirement(pin).name not in fixed)
+    return list(dict.fromkeys(limit for pin in open_pins if (limit := limit_of_pin(pin, versions))))
+
+
+def without_lower_bounds(limits: Sequence[str]) -> list[str]:
+    """The other limits, if some of the limits are lower bounds; none otherwise."""
+    upper = [limit for limit in limits if ">=" not in limit]
+    return upper if len(upper) < len(limits) else []
 
 
 def way_to_build(pin: str, corrected: CorrectedSet) -> str:

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
-from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.locking import set_pins
-from envdoctor.locking.set_pins import backend_of, limit_of_pin, pinned, unknown_requirement, way_to_build
+from envdoctor.locking.set_pins import (
+    backend_of,
+    limits_of_pins,
+    pinned,
+    unknown_requirement,
+    way_to_build,
+    without_lower_bounds,
+)
 from envdoctor.locking.set_priorities import CORE, least_important
 from envdoctor.locking.set_solver import (
     TOTAL_SECONDS,
@@ -27,9 +32,9 @@ from envdoctor.locking.set_solver import (
     for_stated_cuda,
     likely_pythons,
     target_of,
-    with_extras,
 )
 from envdoctor.locking.solved_profile import with_cuda, with_requirements, with_solved_target
+from envdoctor.locking.solved_set import Check, SetProblems, SolvedSet, SolvedState, accept, requirement_lines
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
@@ -43,51 +48,6 @@ NOT_ON_INDEX = "the package index has no such package: name the index or the rep
 _MAX_RELAXED = 8
 _OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
-
-SolvedState = Literal["solved", "conflict", "not-verified"]
-
-
-class SolvedSet(Record, frozen=True, kw_only=True):
-    """A corrected set after a run of uv. `note` states what could not be verified."""
-
-    corrected: CorrectedSet  # with the solved requirements
-    state: SolvedState
-    target: str  # "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8"
-    packages: int = 0  # number of packages of the solution
-    options: tuple[str, ...] = ()  # of `uv pip install`, in addition to the requirements
-    implied: tuple[str, ...] = ()  # the torch that a requirement brings
-    built: tuple[str, ...] = ()  # pins of dependencies that have only a source archive
-    note: str = ""
-    day: str = ""  # the last day of the releases of the solution; empty for today
-    dependencies: tuple[str, ...] = ()  # pins of those of an earlier day, in place of today's
-    versions: Mapping[str, str] = {}  # of all packages that these requirements bring
-    required_by: Mapping[str, tuple[str, ...]] = {}
-
-
-class SetProblems(NamedTuple):
-    """What an audit of a set reports: its errors, warnings that other releases cure, and the pins of the remedies.
-
-    `notes` are what no other release is known to cure, and what does not matter for each program.
-    """
-
-    errors: tuple[str, ...] = ()
-    pins: tuple[str, ...] = ()  # or ranges
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def requirement_lines(solved: SolvedSet) -> list[str]:
-    """The requirements of a set with their extras, and the torch that they bring."""
-    own = [with_extras(text, solved.corrected.extras) for text in solved.corrected.requirements]
-    return [*own, *solved.implied]
-
-
-Check = Callable[[SolvedSet], SetProblems]
-
-
-def accept(solved: SolvedSet) -> SetProblems:  # noqa: ARG001
-    """A check that reports nothing."""
-    return SetProblems()
 
 
 def solve_set(
@@ -214,7 +174,7 @@ class SetSearch:
         fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
         for _ in range(_MAX_REPAIRS):
             attempt, note = solver.run((*requirements, *limits), self.backend, preferences=preferences)
-            if not attempt.versions and (upper := _without_lower_bounds(new)):
+            if not attempt.versions and (upper := without_lower_bounds(new)):
                 limits = [*limits[: -len(new)], *upper]
                 new = upper
                 continue
@@ -234,11 +194,14 @@ class SetSearch:
                     started = time.monotonic()
                     problems = self.check(solved)
                     solver.end += time.monotonic() - started  # the limit is that of the search
-                    if not problems.errors and not problems.warnings:
-                        return self._with_dependencies(solved, attempt, problems)
+                    if problems.is_free:
+                        texts = (*requirements, *limits)
+                        cures = limits_of_pins(problems.optional, solved.versions, fixed)
+                        better = self._with_fewer_notes(texts, cures, preferences, dropped, problems)
+                        return better or self._with_dependencies(solved, attempt, problems)
                     if not problems.errors:
                         with_warning = _noted(solved, problems)
-                    more = _limits_of(problems, solved, fixed)
+                    more = limits_of_pins(problems.pins, solved.versions, fixed)
                     solver.broken = "; ".join(problems.errors) or solver.broken
             solver.broken = "; ".join(violation.problem.message for violation in violations) or solver.broken
             if not set(more) - set(limits):
@@ -246,6 +209,21 @@ class SetSearch:
             new = [limit for limit in more if limit not in limits]
             limits += new
         return with_warning or ""
+
+    def _with_fewer_notes(
+        self, requirements: Sequence[str], cures: Sequence[str], preferences: Sequence[str],
+        dropped: Sequence[DroppedPackage], problems: SetProblems,
+    ) -> SolvedSet | None:  # fmt: skip
+        """The set with limits that cure some of its notes; None if they have no solution, or other problems."""
+        if not cures:
+            return None
+        attempt, note = self.solver.run((*requirements, *cures), self.backend, preferences=preferences)
+        if not attempt.versions or broken_rules(attempt.versions, self.corrected):
+            return None
+        solved = self._as_printed(self._solved((*requirements, *cures), attempt, dropped, note), attempt)
+        after = self.check(solved)
+        is_better = after.is_free and len(after.optional) < len(problems.optional)
+        return self._with_dependencies(solved, attempt, after) if is_better else None
 
     def relaxed(self) -> SolvedSet | None:
         """The set without the versions that other requirements exclude, as near to them as possible.
@@ -342,18 +320,6 @@ class SetSearch:
         note = "; ".join(filter(None, (note, set_pins.note_on_pages(pins, corrected))))
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)
-
-
-def _limits_of(problems: SetProblems, solved: SolvedSet, fixed: Collection[str]) -> list[str]:
-    """The limits that cure the problems of a set, without those of packages whose version the guide states."""
-    open_pins = (pin for pin in problems.pins if Requirement(pin).name not in fixed)
-    return [limit for pin in open_pins if (limit := limit_of_pin(pin, solved.versions))]
-
-
-def _without_lower_bounds(limits: Sequence[str]) -> list[str]:
-    """The other limits, if some of the limits are lower bounds; none otherwise."""
-    upper = [limit for limit in limits if ">=" not in limit]
-    return upper if len(upper) < len(limits) else []
 
 
 def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:

@@ -102,6 +102,28 @@ def test_a_name_that_a_newer_dependency_lacks(name: str) -> None:
     assert list(older) == []
 
 
+@each_case("day", [OLD, ""])
+def test_a_post_release_has_the_code_of_its_release(day: str) -> None:
+    files = (("user/__init__.py", "from base import old"),)
+    releases = [package("user", "1.0.post0", NEW, *files, requires=("base",))]
+    releases += [package("user", "1.0", day, *files, requires=("base",))] if day else []
+    installed = InstalledSet({"user": "1.0.post0", "base": "2.0"}, ["user"], "3.12", "x86_64")
+    with reading(*BASE, *releases) as reader:
+        found = reader.missing_names(installed).missing
+    assert [each.name for each in found] == (["base.old"] if day else [])
+
+
+def test_a_table_has_the_last_release_with_a_removed_name() -> None:
+    use = ("user/__init__.py", "import numpy as np\ndef f():\n    return np.Inf")
+    numpy = [
+        release("numpy", version, day, f"{text}\ndef call(): ...") for version, day, text in
+        (("1.22.0", "2023-09-01", "Inf = 1"), ("1.26.4", "2024-06-01", "Inf = 1"), ("2.5.5", NEW, "inf = 1"))
+    ]  # fmt: skip
+    installed = InstalledSet({"user": "1.0", "numpy": "2.5.5"}, ["user"], "3.12", "x86_64")
+    with reading(*numpy, package("user", "1.0", OLD, use, requires=("numpy",))) as reader:
+        assert [each.last for each in reader.missing_names(installed).missing] == ["1.26.4"]
+
+
 @each_case("used, kind", [("part", "code"), ("Late", "code"), ("other", "module"), ("", "module")])
 def test_a_module_that_the_code_imports(used: str, kind: str) -> None:
     files = (

@@ -11,7 +11,8 @@ from support.local_packages import write_wheel
 
 from envdoctor.download.sources import Sources
 from envdoctor.locking.set_solver import SetSolver, likely_pythons, with_extras
-from envdoctor.locking.solve_set import NOT_ON_INDEX, SetProblems, SetSearch, SolvedSet, accept, solve_set
+from envdoctor.locking.solve_set import NOT_ON_INDEX, SetSearch, solve_set
+from envdoctor.locking.solved_set import SetProblems, SolvedSet, accept
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.set_repairs import outdated_limits
 
@@ -94,6 +95,31 @@ def test_what_no_release_cures_is_noted_and_does_not_prevent_a_set(sources: Sour
     notes = [("x uses numpy.old",), ()]  # with the dependencies of today, and with those that the set pins
     pinned = solve_set(own, sources, lambda _: SetProblems(notes=notes.pop(0)))
     assert pinned.note == "remaining without the pinned dependencies: x uses numpy.old"
+
+
+OF_FUNCTION = SetProblems(notes=("x uses numpy.Inf in a function",), optional=("numpy==1.26.4",))
+# What an audit reports with numpy 1.26.4, and the numpy of the set: a cure must bring no other problem.
+CURES = {
+    "cured": (SetProblems(), "numpy==1.26.4"),
+    "another error": (SetProblems(("y needs numpy 2",)), "numpy==2.3.5"),
+    "another warning": (SetProblems((), (), ("numpy is old",)), "numpy==2.3.5"),
+    "no effect": (OF_FUNCTION, "numpy==2.3.5"),
+}
+
+
+@each_case("case", [*CURES])
+def test_a_note_is_cured_where_another_release_has_no_problem(case: str, sources: Sources) -> None:
+    with_old, expected = CURES[case]
+
+    def check(solved: SolvedSet) -> SetProblems:
+        return with_old if solved.versions["numpy"] == "1.26.4" else OF_FUNCTION
+
+    solved = solve_set(corrected("transformers==4.57.6", "numpy<2.4"), sources, check)
+    assert solved.state == "solved"
+    assert expected in solved.corrected.requirements
+    assert ("remaining" in solved.note) is (case != "cured")
+    pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
+    assert "numpy==2.2.6" in pinned.corrected.requirements
 
 
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:

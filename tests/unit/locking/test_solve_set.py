@@ -15,7 +15,8 @@ from support.local_packages import index_without_wheels
 from envdoctor.commands.audit_fix import requirements_text, stated_target
 from envdoctor.commands.audit_solve import solve_installed, solve_with
 from envdoctor.download.sources import Sources
-from envdoctor.locking.solve_set import SetProblems, SolvedSet, accept, solve_set
+from envdoctor.locking.solve_set import solve_set
+from envdoctor.locking.solved_set import SetProblems, SolvedSet, accept
 from envdoctor.locking.source_releases import needs_newer_python
 from envdoctor.manifests import CorrectedSet, audit_guide
 from envdoctor.manifests.stated_cuda import StatedCuda

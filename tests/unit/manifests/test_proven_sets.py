@@ -16,8 +16,8 @@ from envdoctor.commands.audit_fix import fixed_set
 from envdoctor.commands.audit_set import check_sets
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
-from envdoctor.locking.solve_set import SetProblems, SolvedSet
 from envdoctor.locking.solved_profile import with_cuda, with_requirements
+from envdoctor.locking.solved_set import SetProblems, SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages, with_releases
 from envdoctor.manifests.dropped_packages import (

@@ -9,7 +9,8 @@ from support.fixed_index import DAY, FixedIndex, FixedSolver
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_set_sources import solve_with_sources
-from envdoctor.locking.solve_set import GAVE_WAY, SolvedSet
+from envdoctor.locking.solve_set import GAVE_WAY
+from envdoctor.locking.solved_set import SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import IndexedRelease

@@ -23,7 +23,8 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import read_sources
-from envdoctor.locking.solve_set import accept, solve_set
+from envdoctor.locking.solve_set import solve_set
+from envdoctor.locking.solved_set import accept
 from envdoctor.manifests import CorrectedSet
 from envdoctor.output.audit import trial_text
 from envdoctor.output.envelope import to_json
