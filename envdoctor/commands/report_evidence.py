@@ -40,6 +40,7 @@ SIGN_OF_GPU = lazy_pattern(
     r"|(?i:\bother (?:containers|programs|pods|services)\b[^.\n]{0,60}\b(?:use|see)s? (?:the|this|my) (?:GPU|card))"
     r"|\b[\w./-]{3,60}:[\w.-]{0,40}(?:gpu|cuda|cu1\d\d)\b"  # the tag of an image
     r"|(?i:\bsame (?:host|machine|server|box)\b[^.\n]{0,60}\b(?:uses?|sees?) the\b)"
+    r"|(?i:\b(?:us(?:es?|ing)|on) (?:the |my )?CPU (?:instead of|and not|rather than) (?:the |my )?GPU\b)"
     r"|(?i:\bmy (?:nvidia )?(?:GPU|graphics card) (?:is|was)(?:n't| not) (?:being )?(?:detected|found|used))"
     r"|\b(?:pytorch-cuda|cudatoolkit) ?[=:] ?\d"  # an install command
     r"|(?i:\b(?:can ?not|can't|doesn't|does ?n[o']t|do ?n[o']t|will not|won't|not|unable to)"
@@ -124,9 +125,10 @@ def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
 
 def _on_cpu_build_of_conda(report: Report) -> Iterator[Finding]:
     """conda installed a build of PyTorch for CPUs next to the package that selects its CUDA version."""
-    torch, wanted = report.stack.torch.value, (report.stack.distributions.value or {}).get("pytorch-cuda")
+    installed = report.stack.distributions.value or {}
+    torch, wanted = report.stack.torch.value, installed.get("pytorch-cuda") or installed.get("cudatoolkit")
     if torch and wanted and torch.cuda.state == "absent" and not gpus_of(report.machine):
-        message = f"torch {torch.version.value} is {torch.cuda.note}, but pytorch-cuda {wanted.version} is installed"
+        message = f"torch {torch.version.value} is {torch.cuda.note}, but {wanted.name} {wanted.version} is installed"
         yield finding_of_text(CPU_BUILD, "error", message)
 
 

@@ -89,7 +89,7 @@ def is_gpu_name(text: str) -> bool:
 
 def clean_name(text: str) -> str:
     """The name without decoration: `NVIDIA H200 (...)` -> `NVIDIA H200`."""
-    text = re.sub(r"(?<=\d)(?=Ti\b)", " ", text.strip(" -*`,;"))
+    text = re.sub(r"(?<=\d)(?=Ti\b)", " ", text.strip(" -*`,;[]"))
     return re.sub(r"\s*\((?:\.\.\.|UUID[^)]*)\)$", "", text).strip()
 
 
@@ -144,11 +144,30 @@ def record_torch_device(section: Section, text: str) -> bool:
     return True
 
 
+# The numbers that a name cut by nvidia-smi can have: `NVIDIA GeForce RTX 509...`, `NVIDIA RTX A60...`.
+CUT_NUMBER = re.compile(r"(?i)\b(?P<series>RTX A|RTX PRO |Quadro RTX |RTX |GTX )(?P<digits>\d{1,3})$")
+NUMBERS = {
+    "rtx a": ("2000", "4000", "4500", "5000", "5500", "6000"),
+    "rtx pro ": ("2000", "4000", "4500", "5000", "6000"),
+    "quadro rtx ": ("3000", "4000", "5000", "6000", "8000"),
+    "rtx ": tuple(f"{first}0{third}0" for first in "2345" for third in "56789" if (first, third) != ("2", "9")),
+    "gtx ": ("1010", "1030", "1050", "1060", "1070", "1080", "1630", "1650", "1660"),
+}
+
+
 def compute_capability(name: str) -> str | None:
-    """The compute capability of a GPU name in the GPU table; `...` at the end of truncated names is ignored."""
+    """The compute capability of a GPU name in the table; of a truncated one if all that begin so have the same."""
     from envdoctor.knowledge.gpus import compute_capability as lookup
 
-    return lookup(name.removesuffix("...").strip())
+    stem = name.removesuffix("...").strip()
+    cut = CUT_NUMBER.search(stem) if stem != name.strip() else None
+    if not cut:
+        return lookup(stem)
+    if cut["series"] == "RTX " and len(cut["digits"]) < 3 and "GeForce" not in stem:
+        return None  # an RTX 5000 Ada or an RTX 5090
+    numbers = (each for each in NUMBERS[cut["series"].lower()] if each.startswith(cut["digits"]))
+    found = {lookup(stem[: cut.start("digits")] + number) for number in numbers}
+    return found.pop() if len(found) == 1 else None
 
 
 LINK_TYPE = re.compile(r"(?:NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|X|C2C|OK|NS)$")

@@ -205,6 +205,7 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
 
 CONDA_COMMAND = re.compile(r"(?<![\w/.-])(?:micro)?(?:conda|mamba) install\b([^|&;`#\n]{0,400})")
 CONDA_TORCH = re.compile(r"(?:^|\s)(?:\w+::)?(?:pytorch|torch)(?:==?(\d\.\d{1,2}(?:\.\d{1,2})?))?(?=\s|$)")
+CONDA_PLAN = re.compile(r"Package Plan|packages will be (?:downloaded|INSTALLED)")  # it names the builds
 CONDA_CUDA = re.compile(r"(?:^|\s)(?:pytorch-cuda|cudatoolkit)==?(\d{1,2}\.\d)(?:\.\d{1,3})?(?=\s|$)")
 
 
@@ -216,7 +217,8 @@ def _record_torch_of_conda(section: Section, lines: list[Line]) -> None:
         for text in commands
         if (torch := CONDA_TORCH.search(text)) and (cuda := CONDA_CUDA.search(text))
     ]
-    if len(found) != 1 or any("+cu" in line.text or "+cpu" in line.text for line in lines):
+    is_named = any("+cu" in line.text or "+cpu" in line.text or CONDA_PLAN.search(line.text) for line in lines)
+    if len(found) != 1 or is_named:
         return
     torch, cuda = found[0]
     section.set_fact("stack.torch.version", torch[1] or "", "from a conda command")

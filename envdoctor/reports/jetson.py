@@ -15,6 +15,8 @@ RELEASE_FILE = re.compile(r"# R(\d{2}) \(release\), REVISION: \d")  # of /etc/nv
 L4T = re.compile(r"(?:L4T )?R?(\d{2})(?:\.\d|\s|$)")
 JETPACK = re.compile(r"(?:JetPack )?v?(\d)(?:\.\d|\s|$)", re.IGNORECASE)
 
+IN_A_SENTENCE = re.compile(r"(?i)\b(?:on|with|using|for|and|my|have|has|is) jetpack[ v]{1,2}(\d)\.\d(?:\.\d)?\b")
+
 
 def parse_jetson(lines: list[Line]) -> Section | None:
     """Parse entries such as `L4T Release: R35.4.1` and `JetPack: 6.2`, and the file /etc/nv_tegra_release."""
@@ -25,6 +27,9 @@ def parse_jetson(lines: list[Line]) -> Section | None:
         if kernel:
             kernels.add(kernel)
             section.consumed.add(line.number)
+    kernels = kernels or {
+        KERNELS_OF_JETPACK.get(match[1], "") for line in lines for match in IN_A_SENTENCE.finditer(line.text[:400])
+    } - {""}
     if len(kernels) != 1:  # none, or a comparison
         return None
     section.set_fact("system.kernel", kernels.pop(), "by the release of JetPack or L4T")

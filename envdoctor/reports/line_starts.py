@@ -43,8 +43,9 @@ QUOTED = re.compile(r"\|(?:\s|$)")
 PREFIXES = (
     re.compile(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
     re.compile(
-        r"(?:[A-Za-z][\w.-]{0,60}-\d{1,4}|[a-z][\w.-]{0,60})\s+\|(?!\s*\d[\w.+-]*\s*\|)\s?"
-    ),  # docker compose: `vllm-1  | `
+        r"(?:[A-Za-z][\w.-]{0,60}-\d{1,4}|[a-z][\w.-]{0,60})\s+\|(?!\s*\d[\w.+-]*\s*\|)"
+        r"(?!\s*\w[\w.]*\s+\d[\d.]* [KMG]?B(?:\s|$))\s?"
+    ),  # docker compose: `vllm-1  | `, but not a row of a plan of conda: `pytorch-1.12.1 | py3.8_cpu_0   133.8 MB`
     re.compile(r"\[(?:rank|default)?\d{1,5}\]:\s?"),  # torchrun: `[rank0]: `
     re.compile(r"\([A-Za-z_][\w. =,:/-]{0,80}?pid=\d{1,9}[^)]{0,60}\)\s?"),  # `(EngineCore_DP0 pid=1959996) `
     re.compile(

@@ -118,13 +118,13 @@ def parse_tagged_packages(lines: list[Line], kind: str) -> Section:
             continue
         section.consumed.add(line.number)
         if match[1] == "conda":
-            _add_conda(section, match[2].split())
+            add_conda_package(section, match[2].split())
         elif pinned := PINNED.match(match[2]) or SPACED.match(match[2]) or COLUMN.match(match[2]):
             section.add_distribution(pinned[1], pinned[2])
     return section
 
 
-def _add_conda(section: Section, words: list[str]) -> bool:
+def add_conda_package(section: Section, words: list[str]) -> bool:
     """Record name, version, build and channel. Packages of the channel `pypi` were installed by pip."""
     if len(words) < 2:
         return False
@@ -161,7 +161,7 @@ def parse_conda_json(lines: list[Line]) -> Section | None:
     for line in lines:
         match = CONDA_DIST.match(line.value) if line.key == "dist_name" else None
         if match:
-            _add_conda(section, [match[1], match[2], match[3], match[3].partition("_")[0]])
+            add_conda_package(section, [match[1], match[2], match[3], match[3].partition("_")[0]])
     if section.distributions:
         section.consumed.update(line.number for line in lines if line.key in CONDA_JSON_KEYS)
     return section if section.distributions else None
@@ -253,7 +253,7 @@ def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]]
     section = sections.setdefault(kind, Section(kind))
     for line, name, version, details in run:
         if kind in ("conda list", "pixi list"):
-            _add_conda(section, [name, version, *details.split()])
+            add_conda_package(section, [name, version, *details.split()])
         else:
             section.add_distribution(name, version)
         section.consumed.add(line.number)

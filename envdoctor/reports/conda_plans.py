@@ -1,0 +1,54 @@
+"""Parser for the packages that conda and mamba are about to install, or have installed, with their builds."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.reports.package_lists import add_conda_package
+from envdoctor.reports.section import Line, Section
+
+NAME = r"(?P<name>[a-z0-9_][\w.-]{0,80})"
+VERSION, BUILD = r"(?P<version>\d[\w.!+]{0,40})", r"(?P<build>\w[\w.]{0,60})"
+SIZE = r"\d[\d.]{0,8}\s?[kKMG]?i?B"
+ROWS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # pytorch-1.12.1             |      py3.8_cpu_0       133.8 MB  pytorch
+        rf"{NAME}-{VERSION}\s*\|\s*{BUILD}\s+{SIZE}(?:\s+(?P<channel>[\w./-]{{2,60}}))?\s*$",
+        # pytorch            pytorch/win-64::pytorch-1.10.0-py3.6_cpu_0
+        rf"(?P<first>[a-z0-9_][\w.-]{{0,80}}):?\s+(?P<channel>[\w./-]{{2,60}})::(?P=first)-{VERSION}-{BUILD}\s*(?:None)?\s*$",
+        # pytorch:     1.12.1-py3.9_cpu_0     pytorch
+        rf"{NAME}:\s+{VERSION}-{BUILD}\s+(?P<channel>[\w./-]{{2,60}})\s*$",
+        # + pytorch    2.5.1  py3.12_cpu_0  pytorch  100MB
+        rf"(?:\+ )?{NAME}\s+{VERSION}\s+{BUILD}\s+(?P<channel>[\w./-]{{2,60}})\s+(?:{SIZE}|Cached)\s*$",
+    )
+)
+TITLE = re.compile(
+    r"## Package Plan ##|The following (?:NEW )?packages will be (?:downloaded|INSTALLED)|added / updated specs"
+    r"|^\s*package\s+\|\s+build|^\s*Package\s+Version\s+Build\s+Channel"
+)
+FEWEST = 3  # rows, if no title is in the text
+
+
+def parse_conda_plan(lines: list[Line]) -> Section | None:
+    """Parse the plan of `conda install`: the packages to download and to install, each with its build.
+
+    ```
+    The following packages will be downloaded:
+        package                    |            build
+        pytorch-1.12.1             |      py3.8_cpu_0       133.8 MB  pytorch
+    The following NEW packages will be INSTALLED:
+      pytorch            pytorch/win-64::pytorch-1.12.1-py3.8_cpu_0
+    ```
+    """
+    section = Section("conda install")
+    for line in lines:
+        match = next(filter(None, (row.match(line.text) for row in ROWS)), None)
+        if not match:
+            continue
+        named = match.groupdict()
+        words = [named.get("name") or named["first"], match["version"], match["build"], match["channel"] or ""]
+        if add_conda_package(section, words):
+            section.consumed.add(line.number)
+    has_title = any(TITLE.search(line.text) for line in lines)
+    return section if section.consumed and (has_title or len(section.consumed) >= FEWEST) else None

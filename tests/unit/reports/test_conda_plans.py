@@ -1,0 +1,105 @@
+"""Plans of `conda install`, names of GPUs that are cut off, and JetPack in a sentence.
+
+Sources: github.com/pytorch/pytorch/issues/92273, conda/conda/issues/11001, dusty-nv/jetson-inference/issues/1932
+(2026-11-28).
+"""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.report_samples import blamed_causes
+
+from envdoctor.reports import parse_report
+from envdoctor.reports.gpus import clean_name, compute_capability
+
+COMMAND = "conda install pytorch==1.12.1 torchvision==0.13.1 cudatoolkit=10.2 -c pytorch\n"
+DOWNLOADS = """
+The following packages will be downloaded:
+
+    package                    |            build
+    ---------------------------|-----------------
+    cudatoolkit-{cuda}        |       h74a9793_1       317.2 MB  defaults
+    pytorch-{torch}             |      {build}       133.8 MB  pytorch
+    pytorch-mutex-1.0          |              cpu           3 KB  pytorch
+"""
+INSTALLS = """
+The following NEW packages will be INSTALLED:
+
+  cudatoolkit        nvidia/win-64::cudatoolkit-{cuda}-hd77b12b_13
+  pytorch            pytorch/win-64::pytorch-{torch}-{build}
+  torchvision        pytorch/win-64::torchvision-0.16.0-py310
+"""
+MAMBA = """
+  + pytorch-cuda             {cuda}  hc786d27_7    pytorch       8kB
+  + pytorch                 {torch}  {build}  pytorch       1GB
+  + torchvision            0.20.1  py312_cu124   pytorch       9MB
+"""
+
+
+@each_case(
+    ("plan", "torch", "cuda", "build", "causes"),
+    [
+        (COMMAND + DOWNLOADS, "1.12.1", "10.2.89", "py3.8_cpu_0", {"torch-cpu-build"}),
+        (INSTALLS, "2.1.0", "11.8.0", "py3.10_cpu_0", {"torch-cpu-build"}),
+        (MAMBA, "2.5.1", "12.4", "py3.12_cpu_0", {"torch-cpu-build"}),
+        (INSTALLS, "2.1.0", "11.8.0", "py3.10_cuda11.8_cudnn8_0", set()),
+        (COMMAND + DOWNLOADS, "1.12.1", "10.2.89", "py3.8_cuda10.2_cudnn7_0", set()),
+        (MAMBA, "2.5.1", "12.4", "py3.12_cuda12.4_cudnn9.1.0_0", set()),
+    ],
+)
+def test_the_build_of_a_plan(plan: str, torch: str, cuda: str, build: str, causes: set[str]) -> None:
+    assert blamed_causes(plan.format(torch=torch, cuda=cuda, build=build)) == causes
+
+
+def test_a_row_of_docker_compose_is_no_package() -> None:
+    report = parse_report("vllm-1  | Loading model weights took 13.5 GB\nweb-2  | started 3 workers\n")
+    assert report.stack.distributions.value is None
+
+
+@each_case(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce RTX 509...", "12.0"),
+        ("NVIDIA GeForce RTX 40...", "8.9"),
+        ("NVIDIA GeForce GTX 105...", "6.1"),
+        ("NVIDIA RTX A60...", "8.6"),
+        ("Quadro RTX 60...", "7.5"),
+        ("NVIDIA GeForce RTX 205...", "8.6"),
+        ("NVIDIA GeForce RTX 20...", None),  # an RTX 2050 has 8.6, the others 7.5
+        ("NVIDIA RTX 50...", None),  # an RTX 5000 Ada has 8.9, an RTX 5090 has 12.0
+        ("NVIDIA GeForce ...", None),
+        ("NVIDIA GeForce RTX 3090", "8.6"),
+    ],
+)
+def test_the_compute_capability_of_a_name_that_is_cut_off(name: str, capability: str | None) -> None:
+    assert compute_capability(name) == capability
+
+
+def test_brackets_do_not_belong_to_a_name() -> None:
+    assert clean_name("[NVIDIA GeForce RTX 4090]") == "NVIDIA GeForce RTX 4090"
+
+
+@each_case(
+    ("text", "kernel"),
+    [
+        ("Install PyTorch for Python 3.10.16 and JetPack 5.1.2\ntorch.cuda.is_available() is False", "5.10-tegra"),
+        ("We run it on JetPack 6.2 with the container.\nGPU: Orin", "5.15-tegra"),
+        ("The wheels are on JetPack 5.1.2 and on JetPack 6.0 the same.\nGPU: Orin", None),
+        ("Jetpack<6 is needed to support ubuntu20.\nGPU: Orin", None),
+    ],
+)
+def test_jetpack_in_a_sentence(text: str, kernel: str | None) -> None:
+    assert parse_report(text).machine.system.kernel.value == kernel
+
+
+@each_case(
+    ("text", "is_blamed"),
+    [
+        ("YOLOv8 using my CPU instead of GPU\nUltralytics YOLOv8.0.196 Python-3.10.5 torch-2.2.1+cpu CPU", True),
+        ("It uses the CPU rather than my GPU.\ntorch==2.3.0+cpu", True),
+        ("I want to train with device=cpu.\ntorch==2.3.0+cpu", False),
+        ("torch==2.3.0+cpu\nThe machine has no GPU.", False),
+    ],
+)
+def test_a_program_on_the_cpu_instead_of_the_gpu(text: str, is_blamed: bool) -> None:
+    assert ("torch-cpu-build" in blamed_causes(text)) is is_blamed
