@@ -11,6 +11,7 @@ from envdoctor.knowledge.versions import newest_patch, public_part, satisfies
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.main_branches import MAIN_BRANCH
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
@@ -52,6 +53,19 @@ def conda_packages(context: GuideContext, state: EnvironmentState) -> dict[str, 
             newest = _newest(context, state, each.name) if len(found) < _MAX_CONDA else ""
             if newest:
                 found[each.name] = ResolvedPackage(each.name, newest, each.line, each.text, origin="conda")
+    return found
+
+
+def packages_of_main_branches(context: GuideContext, state: EnvironmentState) -> dict[str, ResolvedPackage]:
+    """The packages that steps install from the main branch of their repository, with their newest release on PyPI."""
+    index = context.index_facts
+    found: dict[str, ResolvedPackage] = {}
+    for install in context.trace.installs if index else ():
+        for each in install.action.requirements if install.before.name == state.name else ():
+            is_main = each.name and each.name not in TORCH_FAMILY and MAIN_BRANCH.fullmatch(each.url)
+            newest = index.newest_release(each.name) if index and is_main and len(found) < _MAX_CONDA else None
+            if index and newest and index.is_published_from(each.name, each.url):
+                found[each.name] = ResolvedPackage(each.name, newest.version, each.line, each.text, origin=each.url)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.images import is_bare_image
@@ -13,7 +13,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.namesakes import uses_of_namesakes
-from envdoctor.manifests.compared_packages import conda_packages
+from envdoctor.manifests.compared_packages import conda_packages, packages_of_main_branches
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import (
@@ -42,8 +42,8 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     """Code imports a name, or a command runs a module, that the wheel of the installed release does not have.
 
     Packages with a table of names have rules of their own: RUN064 and RUN077. A package that conda takes from a
-    channel without a version is compared with its newest release on PyPI: a warning. So are programs that the text
-    names and no command starts.
+    channel without a version is compared with its newest release on PyPI: a warning. So is one from the main branch
+    of its repository, and so are programs that the text names and no command starts.
 
     Attributes are compared as well, `np.float` and `torchaudio.info`, and imports in functions that a program calls.
     What a handler or a check of the release guards is left out. A package with the module name of another project,
@@ -57,6 +57,7 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         if state.resolution not in _KNOWN or (state.image and not is_bare_image(state.image)):
             continue
         yield from _of_conda(context, state, used)
+        yield from _of_main_branches(context, state, used)
         if not state.packages:
             continue
         by_tables = absent_by_tables(state.packages, used)
@@ -93,9 +94,32 @@ def _used(context: GuideContext) -> list[CodeImport]:
 
 def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[Problem]:
     """What programs import, and the newest releases of packages lack that conda selects without a version."""
+    packages = conda_packages(context, state) if context.index_facts else {}
+    condition = "it fails if conda selects this newest release, or one that is about as new"
+    yield from _of_newest(context, state, packages, used, (condition, "release"))
+
+
+def _of_main_branches(
+    context: GuideContext, state: EnvironmentState, used: Sequence[CodeImport]
+) -> Iterator[Problem]:
+    """What programs import, an older release has, and the newest one of a package from its main branch lacks."""
+    packages = packages_of_main_branches(context, state)
+    condition = "it fails if the main branch, which this step installs, is about as new"
+    uncertain = [each._replace(is_certain=False) for each in used]
+    yield from _of_newest(context, state, packages, uncertain, (condition, "commit or tag"))
+
+
+def _of_newest(
+    context: GuideContext,
+    state: EnvironmentState,
+    packages: Mapping[str, ResolvedPackage],
+    used: Sequence[CodeImport],
+    words: tuple[str, str],
+) -> Iterator[Problem]:
+    """What programs import, and these releases lack. The words are the condition, and what a step can name."""
+    condition, name = words
     of_programs = [each for each in used if each.file]
-    packages = conda_packages(context, state) if context.index_facts and of_programs else {}
-    if not packages or context.index_facts is None:
+    if not packages or not of_programs or context.index_facts is None:
         return
     installed = installed_set(context, state, ())
     installed = installed._replace(versions={name: each.version for name, each in packages.items()})
@@ -105,14 +129,14 @@ def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[Cod
         verb = "uses" if absent.used.is_attribute else "imports"
         yield Problem(
             "warning",
-            f"{absent.used.file} {verb} {absent.name}, which {absent.release} does not have{_further(others)}: it "
-            "fails if conda selects this newest release, or one that is about as new",
+            f"{absent.used.file} {verb} {absent.name}, which {absent.release} does not have{_further(others)}: "
+            f"{condition}",
             (
                 table_evidence("attribute" if absent.used.is_attribute else "import", absent.name, absent.used.file),
                 guide_evidence(context, package.name, package.reason, package.line),
                 _evidence_of_release(absent),
             ),
-            f"Name in this step the release of {package.name} that the code was written for.",
+            f"Name in this step the {name} of {package.name} that the code was written for.",
             line=package.line,
         )
 

@@ -1,4 +1,4 @@
-"""Names that programs import from packages whose release conda selects."""
+"""Names that programs import from packages whose release conda selects, or from main branches of repositories."""
 
 from __future__ import annotations
 
@@ -32,3 +32,18 @@ def test_conda_does_not_select_a_release_that_another_package_excludes(tmp_path:
     index.requirements["plots 1.0"] = ["scipy>=1.12"]
     result = audit_text(text, str(tmp_path / "README.md"), None, FixedSolver(index, {})).result
     assert not [each for each in result.findings if each.id == "RUN078"]
+
+
+@each_case("url, expected", [
+    ("git+https://github.com/huggingface/plots", 1), ("git+https://github.com/huggingface/plots.git@main", 1),
+    ("git+https://github.com/huggingface/plots@v0.9", 0), ("git+https://github.com/fork/plots", 0),
+])  # fmt: skip
+def test_the_newest_release_stands_for_a_main_branch(url: str, expected: int, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from plots import old\n")
+    text = sh("pip install torch==2.8.0", f"pip install {url}", "python train.py")
+    index = FixedIndex(*RELEASES)
+    solver = FixedSolver(index, {"torch": "2.8.0"})
+    result = audit_text(text, str(tmp_path / "README.md"), None, solver, python="3.12").result
+    found = [each for each in result.findings if each.id == "RUN078"]
+    assert [each.status for each in found] == ["warning"] * expected
+    assert all("if the main branch, which this step installs" in each.message for each in found)
