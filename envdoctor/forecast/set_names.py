@@ -19,7 +19,7 @@ from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.name_breaks import lookup
 from envdoctor.forecast.uses import Use, read_uses
 from envdoctor.forecast.wheels import Pin, Wheels
-from envdoctor.knowledge.changed_names import removal_of
+from envdoctor.knowledge.changed_names import Removal, removal_of
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.releases import parse_requirement
@@ -30,7 +30,7 @@ from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-6"  # increase the number when what is compared changes
+FOLDER = "compared-names-7"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
@@ -91,8 +91,10 @@ class SetNames:
             failures = self._failures
             pairs = self._pairs(user, installed)
             imports = self.module_imports(user)
+            if imports and len(imports.paths) > MAX_FILES:  # plotly: only what an import loads
+                pairs = [pair._replace(is_named=False) for pair in pairs]
             is_new = any(pair not in self._found and self._known(pair) is None for pair in pairs)
-            files += len(imports.paths) if imports and is_new and user.name in installed.users else 0
+            files += len(imports.paths) if imports and is_new and any(pair.is_named for pair in pairs) else 0
             if (is_new and files > MAX_FILES) or self._is_failing or self._failures > failures:
                 skipped.append(user)
                 continue
@@ -212,7 +214,7 @@ class SetNames:
         if earlier and use.top in earlier.tops - library.tops:  # pkg_resources, which setuptools 82 removed
             return use.top
         if found.state != "absent":
-            return ""
+            return f"{use.module}.{use.name}" if found.state == "unknown" and _removal(pair, use) else ""
         if pair.before:
             state = lookup(earlier, use).state if earlier else "unknown"
             had_name = state == "present" or (found.is_removed and state == "unknown")
@@ -373,6 +375,13 @@ def distributions_of(installed: InstalledSet) -> dict[str, str]:
     """The packages by their top-level module, as far as its name shows it."""
     found = {name.replace("-", "_"): name for name in installed.versions}
     return found | {top: name for top, name in DISTRIBUTIONS.items() if name in installed.versions}
+
+
+def _removal(pair: _Pair, use: Use) -> Removal | None:
+    """The row of a name that the dependency lost since the release of that time, from the table of removed names."""
+    row = removal_of(f"{use.module}.{use.name}") if use.name and not use.argument and pair.before else None
+    is_of = row is not None and row.package == pair.dependency.name
+    return row if row and is_of and row.is_between(pair.before, pair.dependency.version) else None
 
 
 def _kind_of(use: Use, loaded: Container[str], by_code: Container[str]) -> UseKind:

@@ -13,6 +13,7 @@ from envdoctor.forecast.wheels import Pin
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.standard_library import removed_names
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet, UndeclaredImport, UseKind
 
 _ALL_PYTHONS = "3.99"  # whose removed modules are those of each version
@@ -22,6 +23,7 @@ _SHARED = frozenset({
     "pkg_resources", "distutils", "_distutils_hack", "google", "azure", "nvidia", "opentelemetry", "ruamel", "zope",
     "sphinxcontrib", "backports", "jaraco", "paste", "intel", "mpl_toolkits", "IPython", "__main__",
 })  # fmt: skip
+_WITHOUT_SETUPTOOLS = ">=3.12"  # Pythons whose new environments have no setuptools, and so no pkg_resources
 _BUILD_FILES = re.compile(r"(?:^|/)setup\.py$")
 
 _Import = tuple[UseKind, CodeImport]
@@ -96,6 +98,8 @@ def _unknown_imports(names: SetNames, user: Pin, installed: InstalledSet) -> dic
     if imports is None:
         return {}
     known = {*distributions_of(installed), *sys.stdlib_module_names, *removed_names(_ALL_PYTHONS), *_SHARED}
+    if satisfies(installed.python, _WITHOUT_SETUPTOOLS) is True:
+        known.discard("pkg_resources")
     own = _own_words(imports)
     found: dict[str, _Import] = {}
     for kind, used in _loaded_imports(imports, user, installed):

@@ -31,6 +31,7 @@ _OTHER = re.compile(
     r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|_?vendor(?:ed)?|third_party|scripts?)/"
 )
 _GUARDING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException", "TypeError"}
+_GUARDING_NAMES = _GUARDING - {"ImportError", "ModuleNotFoundError"}  # of attributes: np.bool8
 _CONDITION = re.compile(
     r"version|TYPE_CHECKING|__name__|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
 )
@@ -225,6 +226,7 @@ class _Visitor(ast.NodeVisitor):
         self.attributes: dict[str, int] = {}
         self.aliases: dict[str, tuple[str, str]] = {}
         self._guards = 0
+        self._import_guards = 0
         self._functions = 0
         self._conditions = 0
 
@@ -234,16 +236,24 @@ class _Visitor(ast.NodeVisitor):
             if _INNER_FIELDS[child.__class__]:
                 self.visit(child)
 
-    def visit_body(self, body: Iterable[ast.AST], *, is_guarded: bool = False) -> None:
+    def visit_body(
+        self, body: Iterable[ast.AST], *, is_guarded: bool = False, are_imports_guarded: bool = False
+    ) -> None:
         self._guards += is_guarded
+        self._import_guards += are_imports_guarded
         for node in body:
             self.visit(node)
         self._guards -= is_guarded
+        self._import_guards -= are_imports_guarded
 
     def visit_Try(self, node: ast.Try) -> None:
-        """A handler for a missing name guards the body, and is a substitute itself."""
+        """A handler for a missing name guards the body, and is a substitute itself.
+
+        One for a failing import guards no attribute of a package that is there: `import numpy as np; np.bool8`.
+        """
         is_guarded = any(catches_missing(handler) for handler in node.handlers)
-        self.visit_body(node.body, is_guarded=is_guarded)
+        guards_names = any(catches(handler, _GUARDING_NAMES) for handler in node.handlers)
+        self.visit_body(node.body, is_guarded=guards_names, are_imports_guarded=is_guarded)
         for handler in node.handlers:
             self.visit_body(handler.body, is_guarded=True)
         self.visit_body((*node.orelse, *node.finalbody), is_guarded=is_guarded)
@@ -316,9 +326,11 @@ class _Visitor(ast.NodeVisitor):
             self.visit(node.value)
             return
         if target := self._target(node):
-            self._add(node.lineno, *target)
+            if not self._import_guards or self._is_plain_import(node):
+                self._add(node.lineno, *target, is_import=False)
             return
-        if isinstance(node.ctx, ast.Load) and len(node.attr) >= MIN_ATTRIBUTE and not self._guards:
+        is_guarded = self._guards or self._import_guards
+        if isinstance(node.ctx, ast.Load) and len(node.attr) >= MIN_ATTRIBUTE and not is_guarded:
             self.attributes.setdefault(node.attr, node.lineno)
         self.generic_visit(node)
 
@@ -328,6 +340,11 @@ class _Visitor(ast.NodeVisitor):
                 if keyword.arg:
                     self._add(keyword.value.lineno, *target, argument=keyword.arg)
         self.generic_visit(node)
+
+    def _is_plain_import(self, node: ast.Attribute) -> bool:
+        """Whether this is an attribute of a package that `import` has loaded: without it the import had failed."""
+        module, name = self.aliases[node.value.id] if isinstance(node.value, ast.Name) else ("", "")
+        return bool(module) and not name and "." not in module
 
     def _target(self, node: ast.expr) -> tuple[str, str] | None:
         """The module and dotted name of an expression that begins with an import."""
@@ -340,8 +357,10 @@ class _Visitor(ast.NodeVisitor):
         module, name = self.aliases[node.id]
         return module, ".".join(filter(None, (name, *reversed(names))))
 
-    def _add(self, line: int, module: str, name: str = "", *, argument: str = "") -> None:
-        if not self._guards:
+    def _add(
+        self, line: int, module: str, name: str = "", *, argument: str = "", is_import: bool = True
+    ) -> None:
+        if not self._guards and not (is_import and self._import_guards):
             is_deferred, is_conditional = self._functions > 0, self._conditions > 0
             self.uses.append(Use(self.path, line, module, name, argument, is_deferred, is_conditional))
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.knowledge.versions import satisfies
 
 
 class Removal(TableRow, frozen=True, kw_only=True):
@@ -19,6 +20,11 @@ class Removal(TableRow, frozen=True, kw_only=True):
     without: str = ""  # the last release without the names, if `again` has them again
     again: str = ""
     symptom: str = ""  # that explains the message of a missing name
+
+    def is_between(self, first: str, later: str) -> bool:
+        """Whether the names were removed after one release, and a later one does not have them."""
+        again = f",<{self.again}" if self.again else ""
+        return satisfies(first, f"<={self.last}") is True and satisfies(later, f">={self.next}{again}") is True
 
 
 class Addition(TableRow, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ from envdoctor.package_index.wheel_sources import WheelSources
 State = Literal["present", "absent", "unknown"]
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _STAR = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
+_EXPORTED = re.compile(r"^__all__[ \t]*=[ \t]*[\[(]([^\[\]()]*)[\])][ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_STRINGS = re.compile(r"""(?:\s*(?:(['"])\w+\1|\#[^\n]*(?=\n))\s*,?)*\s*""")
 _DYNAMIC = re.compile(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
@@ -57,6 +59,7 @@ class Library:
         self._sources: dict[str, str] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._open: dict[str, tuple[tuple[str, ...], bool]] = {}
+        self._exports: dict[str, frozenset[str] | None] = {}
         self._defined: dict[str, bool] = {}
         self._mentioned: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Found] = {}
@@ -126,7 +129,7 @@ class Library:
         if found:
             return found
         is_alias = re.search(rf"""['"]{name}['"]""", self._text(module)) is not None  # in a table of old names
-        for star in stars:
+        for star in (each for each in stars if self._can_export(each, name)):
             found = self._find_name(star, name, (*seen, module))
             if found.state == "present":
                 return found
@@ -170,6 +173,16 @@ class Library:
             stars = tuple(absolute_module(package, len(dots), name) for dots, name in _STAR.findall(text))
             self._open[module] = stars, _DYNAMIC.search(text) is not None
         return self._open[module]
+
+    def _can_export(self, module: str, name: str) -> bool:
+        """Whether `from X import *` of a module can bring a name: what it imports itself is not in its `__all__`."""
+        if module not in self._exports:
+            text = self._text(module) if module in self._paths else ""
+            found = _EXPORTED.search(text)
+            is_complete = found and text.count("__all__") == 1 and _STRINGS.fullmatch(found[1])
+            self._exports[module] = frozenset(re.findall(r"\w+", found[1])) if found and is_complete else None
+        exported = self._exports[module]
+        return exported is None or name in exported
 
     def _find_in_getattr(self, module: str, name: str) -> Found | None:
         """What `__getattr__` of a module does with a name; None if that is unknown.

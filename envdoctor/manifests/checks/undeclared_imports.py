@@ -31,6 +31,8 @@ def release_imports_what_no_package_has(context: GuideContext) -> Iterator[Probl
 
     A dependency of that time required the package, and its newest release no longer does: trl 0.11 imports rich,
     which came with tyro. Imports in functions, under conditions and in a `try` with a handler are left out.
+
+    From Python 3.12 on, pkg_resources is such a module: new environments have no setuptools, and 82 removed it.
     """
     if context.index_facts is None:
         return
@@ -66,6 +68,8 @@ def _undeclared(context: GuideContext, found: UndeclaredImport, state: Environme
     user = state.packages[found.user.name]
     known = packages_of_module(found.module)
     package = known.install if known else context.index_facts.module_package(found.module)  # type: ignore[union-attr]
+    if found.module == "pkg_resources":
+        package = "setuptools<82"
     status: Status = "unknown" if gap else "warning" if user.is_dependency else "error"
     return Problem(
         status,

@@ -124,6 +124,29 @@ def test_a_table_has_the_last_release_with_a_removed_name() -> None:
         assert [each.last for each in reader.missing_names(installed).missing] == ["1.26.4"]
 
 
+COMPILED_NAMES = "from ._native import *\nglobals()"
+NUMPY = (release("numpy", "1.25.0", "2023-06-01", COMPILED_NAMES), release("numpy", "2.4.6", NEW, COMPILED_NAMES))
+
+
+def test_a_name_of_the_table_of_removed_names() -> None:
+    """A module that receives its names at its import does not show which it lacks."""
+    user = package("user", "1.0", OLD, ("user/__init__.py", "import numpy as np\nx = np.bool8, np.ndarray"))
+    with reading(*NUMPY, user) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "numpy": "2.4.6"}, ["user"], "3.12", "x86_64"))
+        older = reader.missing_names(InstalledSet({"user": "1.0", "numpy": "1.25.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.name, each.kind, each.last) for each in found.missing] == [("numpy.bool8", "import", "1.26.4")]
+    assert list(older.missing) == []
+
+
+def test_of_a_release_with_many_files_only_those_of_its_import_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envdoctor.forecast.set_names.MAX_FILES", 2)
+    files = (("user/__init__.py", "from base import old"), ("user/a.py", ""), ("user/b.py", ""))
+    with reading(*BASE, package("user", "1.0", OLD, *files, requires=("base",))) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.place, each.kind) for each in found.missing] == [("user/__init__.py:1", "import")]
+    assert list(found.skipped) == []
+
+
 @each_case("used, kind", [("part", "code"), ("Late", "code"), ("other", "module"), ("", "module")])
 def test_a_module_that_the_code_imports(used: str, kind: str) -> None:
     files = (

@@ -103,3 +103,16 @@ def test_what_a_release_requires_is_only_missing_without_its_dependencies(requir
     with serve(old, package("dependency", ("dependency.py", ""), day=NEW)) as index:
         reader = IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))
         assert len(reader.undeclared_imports(installed)) == count
+
+
+@each_case("python, count", [("3.12", 1), ("3.13", 1), ("3.11", 0)])
+def test_new_environments_have_no_setuptools_from_python_3_12_on(python: str, count: int) -> None:
+    old = package("old", ("old/__init__.py", "import pkg_resources"))
+    versions = {"old": "1.0", "dependency": "1.0"}
+    installed = InstalledSet(versions, ("old",), python, "x86_64", named=frozenset(("old",)))
+    with serve(old, package("dependency", day=NEW)) as index:
+        reader = IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))
+        found = reader.undeclared_imports(installed)
+        given = reader.undeclared_imports(installed._replace(versions={**versions, "setuptools": "80.0.0"}))
+    assert [each.module for each in found] == ["pkg_resources"] * count
+    assert list(given) == []

@@ -58,6 +58,9 @@ FILES = {
     "lib/patched/impl.py": "class Late: pass\n",
     "lib/aliases.py": "from .core import *\nset_aliases({'Former': 'lib.core.Base', 'make': 'lib.core.make'})\n",
     "lib/native_user.py": "from ._native import *\n",
+    "lib/listed.py": "from .exports import *\nfrom .more_exports import *\n",
+    "lib/exports.py": "from .core import make\n__all__ = [  # public\n    'shown',\n]\ndef shown(): pass\n",
+    "lib/more_exports.py": "from .core import Base, Open\n__all__ = ['Base']\n__all__ += ['Open']\n",
     "shared/ours/leaf.py": "x = 1\n",
     "lib/schema_pb2.py": "FLOAT = 3\n_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schema_pb2', _names)\n",
 }
@@ -76,6 +79,7 @@ def library() -> Library:
     ("module", "name", "state"),
     [
         ("lib", "Base", "present"), ("lib", "build", "present"), ("lib", "make", "absent"),
+        ("lib.listed", "shown", "present"), ("lib.listed", "make", "absent"), ("lib.listed", "Open", "present"),
         ("lib", "leaf", "present"), ("lib", "starred", "present"), ("lib", "gone", "absent"),
         ("lib", "extra.value", "present"), ("lib", "extra.gone", "absent"), ("lib", "os.path", "unknown"),
         ("lib", "Base.step", "unknown"), ("lib", "Base.state", "unknown"), ("lib", "Base.vanished", "absent"),
