@@ -194,7 +194,7 @@ def _places_in(text: str) -> list[Place]:
 def remaining_notes(draft: Draft, name: str) -> list[str]:
     """What --fix does not correct: each error and warning of a text, with its fix."""
     return [
-        f"remains in {name}, line {each.line}: {each.id}: {each.message}. {each.fix}".replace("..", ".")
+        f"remains in {name}, line {each.line}: {each.id}: {each.message.removesuffix('.')}. {each.fix}"
         for each in draft.audit.findings
         if each.status in ("error", "warning")
     ]

@@ -45,5 +45,9 @@ def _without(result: AuditResult, repeated: Sequence[Finding], place: str) -> Au
     if not repeated:
         return result
     findings = tuple(each for each in result.findings if each not in repeated)
+    notes = tuple(
+        note for note in result.notes
+        if not (note.startswith("remains in ") and any(f": {each.id}: {each.message}" in note for each in repeated))
+    )  # fmt: skip
     elsewhere = (*result.elsewhere, *((place,) if place not in result.elsewhere else ()))
-    return replace(result, findings=findings, elsewhere=elsewhere)
+    return replace(result, findings=findings, elsewhere=elsewhere, notes=notes)

@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.versions import newest_patch, public_part, satisfies
 from envdoctor.locking.solved_set import SetProblems, SolvedSet
 from envdoctor.manifests.set_repairs import oldest_permitted_day
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
@@ -33,8 +33,21 @@ def _outdated(solved: SolvedSet, index: IndexFacts) -> Iterator[tuple[IndexedRel
     day = oldest_permitted_day(solved.corrected)
     for name in [each for each in open_packages(solved) if not published_releases(each)][:MAX_PACKAGES]:
         release = index.release(name, public_part(solved.versions[name]))
-        if release and release.day and release.day < day and (later := index.first_release_since(name, day)):
+        if not release or not release.day or release.day >= day:
+            continue
+        newer = (
+            each for each in index.usable_releases(name) if each.day >= day and _fits(each, solved.corrected.python)
+        )
+        if later := next(newer, None):
             yield release, later
+
+
+def _fits(release: IndexedRelease, python: str) -> bool:
+    """Whether a release supports a Python: an old one can exclude all newer releases."""
+    is_excluded = (
+        python and release.requires_python and satisfies(newest_patch(python), release.requires_python) is False
+    )
+    return release.has_wheel and not is_excluded
 
 
 def open_packages(solved: SolvedSet) -> list[str]:

@@ -134,11 +134,6 @@ class IndexReader:
         return PublishedRelease(found.version, found.day, kind, pythons, dict(glibc), found.is_yanked)
 
     @_limited
-    def first_release_since(self, name: str, day: str) -> IndexedRelease | None:
-        """The first release of a day or later that is not withdrawn; None if it is unknown."""
-        return next((_indexed(each) for each in self._usable(name) if each.day >= day), None)
-
-    @_limited
     def is_published_from(self, name: str, url: str) -> bool:
         """Whether the newest release of a package, or its first one, names this repository: projects move."""
         repository, wheels = REPOSITORY.search(url), self._reader()

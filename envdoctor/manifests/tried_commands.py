@@ -119,7 +119,8 @@ def _with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
         return finding
     fix = finding.fix
     for old, new in replaced.items():
-        fix = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w+]|\.\d)", new, fix)
+        for text, other in ((old, new), (old.replace("==", " "), new.replace("==", " "))):  # in a command, in words
+            fix = re.sub(rf"(?<![\w.-]){re.escape(text)}(?![\w+]|\.\d)", other, fix)
     return replace(finding, fix=fix, remedies=tuple(remedies))
 
 
@@ -363,8 +364,10 @@ def _name(requirement: str) -> str:
 
 def _consequence(remedy: Remedy, trial: _Trial) -> str:
     """What is wrong after a remedy, for its finding."""
-    packages = (text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
+    packages = dict.fromkeys(text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
     with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
     if trial.conflict:
         return f"{with_packages}, the steps have no solution: {trial.conflict}"
-    return f"{with_packages}, {min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message}"
+    message = min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message
+    quoted = next((f"`{each}`: " for each in packages if message.startswith(f"`{each}`: ")), "")
+    return f"{with_packages}, {message.removeprefix(quoted)}"

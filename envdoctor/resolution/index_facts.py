@@ -209,10 +209,6 @@ class IndexFacts(Protocol):
         """A release with the Pythons and platforms of its wheels, as in the built-in table; None if it is unknown."""
         ...
 
-    def first_release_since(self, name: str, day: str) -> IndexedRelease | None:
-        """The first release of a day or later that is not withdrawn; None if it is unknown."""
-        ...
-
     def is_published_from(self, name: str, url: str) -> bool:
         """Whether the newest release of a package names this repository as its own."""
         ...

@@ -61,9 +61,6 @@ class FixedIndex:
     def usable_releases(self, name: str) -> Sequence[IndexedRelease]:
         return [each for each in self.releases if each.name == name]
 
-    def first_release_since(self, name: str, day: str) -> IndexedRelease | None:
-        return next((each for each in self.releases if each.name == name and each.day >= day), None)
-
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
 

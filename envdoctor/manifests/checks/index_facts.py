@@ -155,6 +155,10 @@ def _missing_name(
         if excluding
         else f"No release of {dependency.name} on the index has it"
     )
+    newer = f"use a newer release of {user.name}"
+    if user.is_dependency:
+        requiring = user.reason.removeprefix("required by ")
+        newer = f"use a newer release of {user.name}, as far as {requiring} permits one"
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     status = _status_of_use(missing.kind, user)
     problem = Problem(
@@ -166,7 +170,7 @@ def _missing_name(
             table_evidence(dependency.name, f"{dependency.version} ({dependency.reason})", "the package index",
                            missing.dependency.day),
         ),
-        f"Use {pin}, which has it." if pin else f"{reason}: use a newer release of {user.name}.",
+        f"Use {pin}, which has it." if pin else f"{reason}: {newer}.",
         install_step(f"{user.name}=={user.version}", pin) if pin else (),
         line=line,
     )  # fmt: skip

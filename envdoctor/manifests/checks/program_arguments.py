@@ -26,6 +26,7 @@ _LAUNCHERS = frozenset({
     "torch",
 })  # fmt: skip
 _MAX_PROGRAMS = 40  # of a guide
+_MAX_OPTIONS = 3  # that a fix names
 _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.8
 _MIN_KNOWN = 3  # options of a program, for each that it drops
@@ -232,6 +233,19 @@ def _problem(
     return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
 
+def _fix_of_surplus(word: str, parser: Parser, words: Sequence[str]) -> str:
+    """What to do with a word without an option: it can be the value of one that the command does not have."""
+    given = {each.partition("=")[0] for each in words}
+    options = dict.fromkeys(
+        each for each in parser.options.values() if each.takes_value and given.isdisjoint(each.names)
+    )
+    having = [each for each in options if word in each.choices]
+    if having:
+        return f"Write {having[0].names[0]} {word}."
+    names = " or ".join(each.names[0] for each in [each for each in options if not each.choices][:_MAX_OPTIONS])
+    return f"Write the option whose value it is, such as {names}, or remove {word}." if names else f"Remove {word}."
+
+
 def _texts(  # noqa: PLR0911
     context: GuideContext, refusal: Refusal, program: StartedProgram, parser: Parser, words: Sequence[str]
 ) -> tuple[str, str]:
@@ -251,7 +265,8 @@ def _texts(  # noqa: PLR0911
     if refusal.kind == "surplus":
         is_flag = option in parser.options and not parser.options[option].takes_value
         after = f" after {option}, which has no value" if is_flag else ""
-        return f"{path} has no argument for the word {refusal.value}{after}", f"Remove {refusal.value}."
+        fix = f"Remove {refusal.value}." if is_flag else _fix_of_surplus(refusal.value, parser, words)
+        return f"{path} has no argument for the word {refusal.value}{after}", fix
     if refusal.kind in _LACKING:
         what = " and ".join(f"{'' if each.startswith('-') else 'a value for '}{each}" for each in refusal.candidates)
         return f"{path} requires {what}, which the command does not have", f"Add {what}."

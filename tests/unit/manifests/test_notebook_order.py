@@ -68,7 +68,8 @@ ABSENT: dict[str, tuple[tuple[str, ...], str]] = {
     "an array": (("import numpy as np\ndata = np.load('scans.npz')",), "scans.npz"),
     "a table": (("import pandas as pd", "PATH = 'data/reviews.csv'", "df = pd.read_csv(PATH)"), "data/reviews.csv"),
     "a field of a class": (
-        ("class Config:\n    DATA = 'faq.json'", "load_dataset('json', data_files=Config.DATA)"), "faq.json",
+        ("class Config:\n    DATA = 'faq.json'", "load_dataset('json', data_files=Config.DATA)"),
+        "faq.json",
     ),
     "a file that is opened": (("with open('vocab.txt') as f:\n    words = f.read()",), "vocab.txt"),
 }

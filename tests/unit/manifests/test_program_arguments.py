@@ -38,6 +38,7 @@ class Base:
 class Own(Base, TrainingArguments):
     model_name: str = field(default="x")
 """
+OF_OPTION = "Write the option whose value it is"
 REFUSED = {
     "----epochs 3": "train.py has no option ----epochs",
     "--epoks 3": "has no option --epoks",
@@ -188,6 +189,19 @@ def test_the_correction_is_the_option_that_is_like_it(checkout: Path) -> None:
     assert found[0].fix == "Remove --epoch_kernels, or use an option of the program."
     found = _audit(checkout, {"train.py": PARSER + PARSES}, "python train.py --epochs=1 --epoks 3")
     assert "--epochs" not in found[0].fix
+
+
+@each_case(
+    "arguments, fix",
+    [
+        ("train --epochs 3", "Write --mode train."),
+        ("vctk --lr 0.1", f"{OF_OPTION}, such as -e or --eval_batch or --eval_steps, or remove vctk."),
+        ("--debug True", "Remove True."),
+    ],
+)  # fmt: skip
+def test_a_word_can_be_the_value_of_an_option(checkout: Path, arguments: str, fix: str) -> None:
+    found = _audit(checkout, {"train.py": PARSER + PARSES}, f"python train.py {arguments}")
+    assert [each.fix for each in found] == [fix]
 
 
 def test_a_required_option_is_missing(checkout: Path) -> None:

@@ -39,6 +39,7 @@ from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
 
 OLD = IndexedRelease("xserver", "1.2.3", "2020-09-24")
 FIRST = IndexedRelease("xserver", "2.5.0", "2022-12-08")
+OF_NEWER_PYTHON = IndexedRelease("xserver", "2.5.0", "2022-12-08", requires_python=">=3.11")
 
 
 class Solver:
@@ -119,6 +120,10 @@ def test_a_release_from_long_before_the_file_is_no_solution(case: str) -> None:
     found = problems(f"torch==2.1.1 {own}", {"torch": "2.1.1", "xserver": release.version}, OLD, FIRST)
     assert found.pins == pins
     assert bool(found.warnings) == bool(pins)
+
+
+def test_an_old_release_is_the_newest_one_for_its_python() -> None:
+    assert problems("torch==2.1.1 xserver", {"torch": "2.1.1", "xserver": OLD.version}, OLD, OF_NEWER_PYTHON).is_free
 
 
 @each_case("name", ["rich", "other"])
