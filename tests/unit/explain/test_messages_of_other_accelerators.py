@@ -1,4 +1,4 @@
-"""Messages of NPUs, of C++ libraries of other releases, of numba, and of requirements with a variable.
+"""Messages of NPUs, of C++ libraries and packages of other releases, and of requirements with a variable.
 
 Sources: github.com/RLinf/RLinf/pull/1577, Ascend/pytorch/issues/57 and 99, librosa/librosa/issues/1786,
 cgpotts/cs224u/pull/139 (2026-11-28).
@@ -30,6 +30,10 @@ def first_of(text: str) -> str:
         ("SystemError: initialization of _internal failed without raising an exception", "dependency-pin-violated"),
         ("ImportError: Numba needs NumPy 1.24 or less", "dependency-pin-violated"),
         ("ImportError: Numba needs NumPy 2.0 or less. Got NumPy 2.1.", "dependency-pin-violated"),
+        ("NameError: name 'PeftModel' is not defined", "wrong-python-env"),
+        ("NameError: name 'init_empty_weights' is not defined", "wrong-python-env"),
+        ("NameError: name 'my_model' is not defined", ""),
+        ("NameError: name 'AutoModel' is not defined", ""),
         ("numba 0.60 accelerates the loop with NumPy 2.0.", ""),
     ],
 )  # fmt: skip
