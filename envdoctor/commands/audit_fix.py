@@ -33,7 +33,7 @@ from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.locking.solved_set import Check, SolvedSet, SolvedState, requirement_lines
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import MISSING
-from envdoctor.manifests.dropped_packages import dropped_lines
+from envdoctor.manifests.dropped_packages import INSTALLED_LATER, dropped_lines
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.write_back import MANIFESTS
@@ -203,6 +203,8 @@ def fixed_set(solved: SolvedSet, unfit: str = "", trial: str = "") -> FixedSet:
     needs += [_BUILT_BY_PROJECT.format(each) for each in corrected.built_with_torch if each in names]
     built = "; ".join([f"built from source: {', '.join(solved.built)}", *needs]) if solved.built else ""
     count = len(solved.dependencies)
+    later = [each.name for each in corrected.dropped if each.reason.startswith(INSTALLED_LATER)]
+    uncompared = f"not compared with what is installed later: {', '.join(later)}" if later else ""
     older = f"the requirements file also pins {count} dependencies of {solved.day}" if count else ""
     return FixedSet(
         branch=corrected.branch,
@@ -213,7 +215,7 @@ def fixed_set(solved: SolvedSet, unfit: str = "", trial: str = "") -> FixedSet:
         options=solved.options if is_solved else (),
         dropped=corrected.dropped,
         image=corrected.image if corrected.contained else "",
-        note=unfit or "; ".join(filter(None, (solved.note, built, older))),
+        note=unfit or "; ".join(filter(None, (solved.note, built, uncompared, older))),
         trial=trial if is_solved else "",
     )
 
@@ -294,12 +296,12 @@ def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet]
         each for each in of_sets if (each.id, each.message) not in known or not named.isdisjoint(packages_of([each]))
     ]
     if error := _error_left(judged, usable, name):
-        return f"the set alone is no solution, {error}"
+        return error
     if is_incomplete(original.audit, written.audit):
         return f"the package index was too slow, and the corrected {name} was not judged"
     if new := new_problems(original.audit.findings, written.audit.findings):
         return f"in the corrected {name}, line {new[0].line}: {new[0].message}"
-    return "" if is_better(original.audit, written.audit) else "other versions alone do not solve its problems"
+    return "" if is_better(original.audit, written.audit) else f"{name} has the same problems with them"
 
 
 def _error_left(findings: Sequence[Finding], usable: Sequence[SolvedSet], name: str) -> str:

@@ -82,12 +82,13 @@ def check_sets(
         is_free = free_packages(solved).__contains__
         cured = [each for each in of_code if any(is_free(Requirement(pin).name) for pin in _limits([each]))]
         calls = [each for each in audit.findings if each.id == _OF_CALLS and each.line and each.status == "info"]
+        skipped = [each.message for each in audit.findings if each.message.startswith("not compared")]
         of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()
         return SetProblems(
             tuple(each.message for each in errors),
             (*_limits([*errors, *warnings, *cured]), *of_index.pins),
             (*(each.message for each in (*warnings, *cured)), *of_index.warnings),
-            _shortened([each.message for each in (*of_code, *calls) if each not in cured]),
+            (*_shortened([each.message for each in (*of_code, *calls) if each not in cured]), *skipped),
             tuple(dict.fromkeys((*_limits(calls), *_releases_with_names(calls)))),
         )
 

@@ -357,9 +357,7 @@ class _Visitor(ast.NodeVisitor):
         module, name = self.aliases[node.id]
         return module, ".".join(filter(None, (name, *reversed(names))))
 
-    def _add(
-        self, line: int, module: str, name: str = "", *, argument: str = "", is_import: bool = True
-    ) -> None:
+    def _add(self, line: int, module: str, name: str = "", *, argument: str = "", is_import: bool = True) -> None:
         if not self._guards and not (is_import and self._import_guards):
             is_deferred, is_conditional = self._functions > 0, self._conditions > 0
             self.uses.append(Use(self.path, line, module, name, argument, is_deferred, is_conditional))

@@ -18,6 +18,14 @@ BUILT_FROM_SOURCE = (
     "only a source archive on the index: build after these requirements with "
     "`uv pip install pip 'setuptools<82' wheel` and `uv pip install --no-build-isolation {}`"  # pkg_resources
 )
+INSTALLED_LATER = (
+    "not from an index: install it",
+    "not from an index: its",
+    "from conda",
+    "only a source",
+    "no wheel",
+    "the index has no",
+)
 _JOINED = (BEFORE_WITH_CONDA, BUILT_FROM_SOURCE)  # one command takes several packages
 
 

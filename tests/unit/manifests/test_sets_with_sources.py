@@ -8,11 +8,14 @@ from support.cases import each_case
 from support.fixed_index import DAY, FixedIndex, FixedSolver
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_fix import fixed_set
+from envdoctor.commands.audit_set import check_sets
 from envdoctor.commands.audit_set_sources import solve_with_sources
 from envdoctor.locking.solve_set import GAVE_WAY
 from envdoctor.locking.solved_set import SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexedRelease
 
 OLD, NEW = IndexedRelease("trl", "0.15.2", "2025-02-25"), IndexedRelease("trl", "1.16.0", "2026-11-12")
@@ -133,3 +136,31 @@ def test_a_conflict_of_the_file_itself_is_none_of_its_projects() -> None:
     solved = solve_with_sources(main, Solver(("vllm", "torch")))
     assert "datasets>=2.21.0" in solved.corrected.wanted
     assert [each.name for each in solved.corrected.dropped] == ["trl", "vllm==0.7.0"]
+
+
+LATER = "not compared with what is installed later: "
+
+
+@each_case(
+    "steps, names",
+    [
+        ((f"pip install {' '.join(PINS)}",), ""),
+        ((f"pip install {' '.join(PINS)} flash-attn", f"pip install {COMMIT}"), "trl"),
+        ((f"pip install {' '.join(PINS)}", "pip install git+https://github.com/me/other"), "other"),
+        ((f"pip install {' '.join(PINS)}", "conda install -c iopath iopath"), "iopath"),
+    ],
+)
+def test_a_set_names_what_it_was_not_compared_with(steps: tuple[str, ...], names: str) -> None:
+    solved = SolvedSet(corrected=main_of(*steps), state="solved", target="x86_64-manylinux_2_35, Python 3.12")
+    assert fixed_set(solved).note == (f"{LATER}{names}" if names else "")
+
+
+def test_a_set_has_the_releases_that_were_not_compared_in_its_notes() -> None:
+    index = Index(OLD, NEW)
+    index.skipped = ("scipy 1.10.1",)
+    solved = SolvedSet(
+        corrected=main_of("pip install trl==0.15.2"), state="solved", target="x86_64-manylinux_2_35, Python 3.12",
+        versions={"trl": "0.15.2"},
+    )  # fmt: skip
+    check = check_sets(None, FixedSolver(index, {}), StatedMachine("x86_64", "", 0))
+    assert any(each.startswith("not compared with newer dependencies: 1 ") for each in check(solved).notes)
