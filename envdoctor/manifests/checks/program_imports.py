@@ -44,6 +44,8 @@ _SHARED = frozenset({
     "google", "azure", "nvidia", "opentelemetry", "ruamel", "zope", "sphinxcontrib", "backports", "jaraco", "paste",
     "intel", "lightning_cloud", "mpl_toolkits", "pip", "setuptools", "wheel", "pkg_resources", "distutils",
 })  # fmt: skip
+# Modules that only the machines of a service have.
+_OF_SERVICES = {"google.colab": "Google Colab", "kaggle_secrets": "Kaggle", "kaggle_datasets": "Kaggle"}
 # What ipykernel, which runs a notebook, requires.
 _OF_KERNEL = frozenset({
     "IPython", "ipykernel", "traitlets", "jupyter_client", "jupyter_core", "matplotlib_inline", "psutil", "tornado",
@@ -80,7 +82,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     is_read = state.resolution == "solved" and not any(each.is_open for each in sources)
     if is_read and len(context.environments) == 1:
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
-    yield from _of_colab(context, checkout)
+    yield from _of_services(context, checkout)
     reached: dict[str, ReachedImport] = {}
     for each in checkout.reached((*context.guide.launches, *launches_of_code(context))):
         module, name = each.statement.module, each.statement.name
@@ -121,19 +123,21 @@ def _is_for_further_packages(context: GuideContext, reached: Collection[str], na
     return bool(stated) and len(lacking) * _MAX_PART > len(reached)
 
 
-def _of_colab(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
-    """The first program, and no notebook, that imports google.colab: no index has a package that can be imported."""
-    if hosting_service(context.guide.lines) == "Colab" and context.guide.name.endswith(NOTEBOOK):
-        return
+def _of_services(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
+    """The first program, and no notebook, that imports what a hosting service has and no index."""
+    own = hosting_service(context.guide.lines) if context.guide.name.endswith(NOTEBOOK) else ""
     for each in checkout.reached(context.guide.launches):
         launch, name = each.launch, f"{each.statement.module}.{each.statement.name}."
-        if name.startswith("google.colab.") and launch.line and not launch.program.is_notebook:
-            is_for_colab = "colab" in "\n".join(context.guide.lines).lower()
+        module = next((module for module in _OF_SERVICES if name.startswith(f"{module}.")), "")
+        service = _OF_SERVICES.get(module, "")
+        is_own = bool(own) and own in service
+        if module and not is_own and launch.line and not launch.program.is_notebook:
+            is_stated = service.split()[-1].lower() in "\n".join(context.guide.lines).lower()
             yield Problem(
-                "warning" if is_for_colab else "error",
-                f"{each.place} imports google.colab, which only Google Colab has",
-                _evidence(context, "google.colab", each),
-                "Remove the import and what uses it, or run the program on Google Colab.",
+                "warning" if is_stated else "error",
+                f"{each.place} imports {module}, which only {service} has",
+                _evidence(context, module, each),
+                f"Remove the import and what uses it, or run the program on {service}.",
                 line=launch.line,
             )
             return

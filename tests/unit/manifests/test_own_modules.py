@@ -52,3 +52,18 @@ def test_imports_with_the_names_of_other_files(checkout: Path) -> None:
     assert [each.message.partition(",")[0] for each in found] == ["train.py:4 imports transformers"]
     write_files(checkout, {"train.py": f"import sys\nsys.path.append('models')\n{FILES['train.py']}"})
     assert not audit_imports(checkout / "README.md", text, numpy="2.0")
+
+
+@each_case("code, start, message", [
+    ("from kaggle_secrets import UserSecretsClient", "# Demo", "imports kaggle_secrets, which only Kaggle has"),
+    ("from google.colab import drive", "# Demo", "imports google.colab, which only Google Colab has"),
+    ("from kaggle_secrets import UserSecretsClient", "# Run it on Kaggle", "imports kaggle_secrets"),
+    ("import json", "# Demo", ""),
+    ("try:\n    from kaggle_secrets import UserSecretsClient\nexcept ImportError:\n    pass", "# Demo", ""),
+])  # fmt: skip
+def test_modules_that_only_a_service_has(code: str, start: str, message: str, checkout: Path) -> None:
+    write_files(checkout, {"login.py": f"import torch\n{code}\n", "train.py": "import torch, login\n"})
+    text = sh("pip install torch==2.8.0", "python train.py", title=start)
+    found = audit_imports(checkout / "README.md", text)
+    assert [message in each.message for each in found] == ([True] if message else [])
+    assert [each.status for each in found] == ([("warning" if "Kaggle" in start else "error")] if message else [])
