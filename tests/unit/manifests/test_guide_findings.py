@@ -53,6 +53,7 @@ NEED_MORE = {
     "RUN181", "RUN182", "RUN185", "RUN186", "RUN187", "RUN188", "RUN189", "RUN195", "RUN196", "RUN205", "RUN215",
     "RUN200", "RUN201", "RUN207", "RUN208", "RUN216",
     *(f"RUN{number}" for number in (220, 221, 222, 223, 224, 225, 230, 231, 232, 233, 234, 237, 238, 239)),
+    *(f"RUN{number}" for number in range(255, 260)),
 }  # fmt: skip
 
 
