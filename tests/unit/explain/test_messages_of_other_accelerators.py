@@ -1,7 +1,7 @@
 """Messages of NPUs, of C++ libraries and packages of other releases, and of requirements with a variable.
 
 Sources: github.com/RLinf/RLinf/pull/1577, Ascend/pytorch/issues/57 and 99, librosa/librosa/issues/1786,
-cgpotts/cs224u/pull/139 (2026-11-28).
+cgpotts/cs224u/pull/139, ROCm/TheRock/issues/1119 (2026-11-28).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from support.cases import each_case
 from support.explained import explain_text
 
 BOOST = "_ZN5boost6python6detail12gcc_demangleEPKc"
+NOT_OPENED = "cannot open shared object file: No such file or directory"
 NO_VERSION = "ERROR: Could not find a version that satisfies the requirement {} (from versions: 2.1.2, 2.2.0)"
 
 
@@ -35,6 +36,12 @@ def first_of(text: str) -> str:
         ("NameError: name 'my_model' is not defined", ""),
         ("NameError: name 'AutoModel' is not defined", ""),
         ("numba 0.60 accelerates the loop with NumPy 2.0.", ""),
+        (f"OSError: libamdhip64.so.6: {NOT_OPENED}", "system-library-missing"),
+        (f"ImportError: libhsa-runtime64.so.1: {NOT_OPENED}", "system-library-missing"),
+        (f"ImportError: libascend_hal.so: {NOT_OPENED}", "system-library-missing"),
+        ("Please run 'source set_env.sh' in the CANN installation path.", "system-library-missing"),
+        (f"ImportError: libcudart.so.12: {NOT_OPENED}", "cudart-missing"),
+        ("The wheel contains libamdhip64.so.6 and libhccl.so.", ""),
     ],
 )  # fmt: skip
 def test_the_cause_of_a_message(text: str, cause: str) -> None:
