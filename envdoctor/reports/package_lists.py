@@ -61,7 +61,7 @@ KNOWN_PACKAGES = frozenset({
     "fastai", "fastapi", "faster-whisper", "fbgemm-gpu", "fla-core", "flagembedding", "flash-attn", "flash-attn-3",
     "flash-linear-attention", "flashinfer", "flashinfer-cubin", "flashinfer-jit-cache", "flashinfer-python", "flax",
     "fsspec", "g2p-en", "gcsfs", "gfpgan", "gguf", "google-api-core", "google-cloud-aiplatform",
-    "googleapis-common-protos", "gptqmodel", "gradio", "gradio-client", "grpcio", "grpcio-reflection",
+    "googleapis-common-protos", "gptqmodel", "gradio", "gradio-client", "groq", "grpcio", "grpcio-reflection",
     "grpcio-status", "grpcio-tools", "gsplat", "gymnasium", "h5py", "haystack-ai", "hdbscan", "hf-xet", "httpx",
     "huggingface-hub", "humming-kernels", "hydra-core", "imgaug", "insightface", "invisible-watermark", "jax",
     "jax-cuda12-pjrt", "jax-cuda12-plugin", "jax-cuda13-pjrt", "jax-cuda13-plugin", "jaxlib", "jiwer", "jmp",

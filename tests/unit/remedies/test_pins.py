@@ -98,6 +98,8 @@ FAULTS = [
     ("HF024", OLD, "gradio 4.44.1, huggingface-hub 1.0.0"),
     ("HF025", OLD, "datasets 2.12.0, fsspec 2023.10.0"),
     ("PKG020", V4, "openai 1.8.0, httpx 0.28.1"),
+    ("PKG075", V4, "anthropic 0.34.2, httpx 0.28.1"),
+    ("PKG076", V4, "groq 0.9.0, httpx 0.28.1"),
     ("PKG060", V4, "tensorboard 2.2.2, protobuf 5.29.6"),
     ("PKG061", V4, "tensorboardx 2.5, protobuf 5.29.6"),
     ("PKG062", V4, "wandb 0.12.11, protobuf 5.29.6"),
