@@ -389,6 +389,7 @@ def package_pairs() -> Iterator[Case]:
         ("PKG074", "error", "datasets 2.14.6, pyarrow 21.0.0", "pyarrow 20.0.0"),
         ("HF032", "error", "trl 0.7.11, transformers 4.39.0", "transformers 4.38.2"),
         ("HF024", "error", "gradio 4.44.1, huggingface-hub 1.0.0", "huggingface-hub 0.36.2"),
+        ("HF024", "error", "gradio 5.7.0, huggingface-hub 2.4.0", "gradio 5.7.1"),
         ("HF025", "error", "datasets 2.14.4, fsspec 2023.10.0", "fsspec 2023.9.2"),
         ("HF025", "error", "datasets 2.5.2, fsspec 2023.10.0", "datasets 2.4.0"),
         ("HF025", "error", "datasets 2.14.5, fsspec 2023.10.0", "datasets 2.14.6"),
