@@ -38,6 +38,9 @@ class Index:
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in (MMCV, KERNELS) if (each.name, each.version) == (name, version)), None)
 
+    def usable_releases(self, name: str) -> list[IndexedRelease]:
+        return [each for each in (MMCV, KERNELS) if each.name == name]
+
     def published(self, name: str, version: str) -> None:
         """The release is unknown."""
 
