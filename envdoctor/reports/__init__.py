@@ -254,9 +254,16 @@ def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
     return tuple(sorted({*find_libraries_in_use(log), *find_failing_libraries(log), *of_reports, *requested}))
 
 
+VALUE_IS_EXCEPTION = re.compile(r": .{0,60}\b[A-Z]\w{2,30}Error\(['\"]")  # in the output of cupy.show_config()
+
+
 def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section], omitted: set[int]) -> str:
-    """The lines that no parser consumed, in order, without code fences and the commands that printed the reports."""
+    """The lines that no parser consumed, or whose value is an exception, in order.
+
+    They have no code fences and none of the commands that printed the reports.
+    """
     consumed = omitted.union(*(section.consumed for section in sections))
+    consumed -= {line.number for line in lines if VALUE_IS_EXCEPTION.search(line.text)}
     consumed.update(line.number for line in lines if _is_decoration(line.text))
     return "\n".join(
         text for number, text in enumerate(raw) if number not in consumed and text and not text.isspace()
