@@ -13,7 +13,9 @@ from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.model_families import models_in_text
 from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
 from envdoctor.rules.facts import gpu_labels, gpus_of, torch_cuda
 from envdoctor.rules.torch_build import nvidia_gpus
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build", "ext-cpu-build", "gpu-oom"
 PIN, NO_TOOLKIT, SELECTION = "dependency-pin-violated", "cuda-home-missing", "cuda-device-selection"
+TOO_OLD = "library-too-old"
+AN_ERROR = re.compile(r"(?i)\berror\b|\u62a5\u9519")
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
     r"VLLM_CPU_\w+=|\bcpu_executor\.py|"
@@ -98,6 +102,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
     yield from _on_cpu_build_of_conda(report)
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
+    yield from _on_model_of_a_later_release(report)
     yield from _outside_of_range(report)
     yield from _on_disjoint_ranges(report)
     yield from _on_build_without_toolkit(report)
@@ -220,6 +225,24 @@ def _outside_of_range(report: Report) -> Iterator[Finding]:
                 "warning",
                 f'{statement.name} {version} is installed; the text states "{statement.text.strip()}"',
             )
+            return
+
+
+def _on_model_of_a_later_release(report: Report) -> Iterator[Finding]:
+    """A model that the text names fails, and the installed transformers is older than the model's code."""
+    text, packages = report.errors, report.stack.distributions.value or {}
+    version = packages["transformers"].version if "transformers" in packages else ""
+    if not version or not (AN_ERROR.search(text) or SIGN_OF_FAILURE.search(text)):
+        return
+    for model, span in models_in_text(text):
+        if span.before and satisfies(version, f"<={span.before}"):
+            message = (
+                f"transformers {version} is installed; {span.before} has no code for {model}, and {span.first} has"
+            )
+            advice = (
+                f"Install transformers {span.first} or newer, and releases of the other libraries that accept it."
+            )
+            yield finding_of_text(TOO_OLD, "warning", message, fix=advice)
             return
 
 
