@@ -14,7 +14,7 @@ from envdoctor.commands.audit_repeated import without_repeated
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Finding, Machine
-from envdoctor.manifests.files import TextsOfFiles
+from envdoctor.manifests.files import TextsOfFiles, small_text
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
 from envdoctor.manifests.inputs.linked_pages import GUIDE, is_page_of_commands, linked_pages
 from envdoctor.manifests.inputs.records import NothingToAudit
@@ -29,7 +29,8 @@ _MANIFEST = re.compile(
     re.IGNORECASE,
 )
 _COMMAND = re.compile(r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE)
-_WORKFLOW = re.compile(r".*\.ya?ml")
+_YAML = re.compile(r".*\.ya?ml")
+_CONDA_KEYS = (re.compile(r"^dependencies:\s*$", re.MULTILINE), re.compile(r"^channels:", re.MULTILINE))
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
     ".ruff_cache", ".pytest_cache", "build", "dist", ".eggs", "vendor", "vendored", "_vendor", "third_party",
@@ -50,6 +51,11 @@ class DirectoryAudit(NamedTuple):
     unreadable: tuple[UnreadableFile, ...]
     differences: tuple[Finding, ...]
     omitted: tuple[str, ...]
+
+
+def _is_conda_environment(path: Path) -> bool:
+    """Whether a YAML file under any name has the keys of an environment.yml."""
+    return bool(_YAML.fullmatch(path.name)) and all(key.search(small_text(path)) for key in _CONDA_KEYS)
 
 
 def _has_commands(path: str) -> bool:
@@ -189,6 +195,7 @@ class _Search:
 
     def _is_manifest(self, folder: str, name: str) -> bool:
         in_workflows = folder.endswith(os.path.join(".github", "workflows"))  # noqa: PTH118
-        if _MANIFEST.fullmatch(name) or (in_workflows and _WORKFLOW.fullmatch(name)):
+        if _MANIFEST.fullmatch(name) or (in_workflows and _YAML.fullmatch(name)):
             return True
-        return folder == self.target and is_page_of_commands(Path(folder, name))
+        path = Path(folder, name)
+        return folder == self.target and (is_page_of_commands(path) or _is_conda_environment(path))

@@ -188,6 +188,24 @@ def test_a_page_that_installs_is_a_guide(name: str, text: str, is_audited: bool,
     assert [Path(each.name).name for each in audits if each.name.endswith(".md")] == ([name] if is_audited else [])
 
 
+@each_case(
+    ("name", "text", "is_audited"),
+    [
+        ("mk_env.yml", "name: x\nchannels:\n  - pytorch\ndependencies:\n  - pytorch=2.2.1\n", True),
+        ("conda.yaml", "channels: [conda-forge]\ndependencies:\n  - pytorch=2.2.1\n", True),
+        ("train.yaml", "name: run\nmodel: gpt2\n", False),
+        ("Chart.yml", "apiVersion: v2\nname: x\ndependencies:\n  - name: redis\n", False),
+    ],
+)
+def test_a_conda_environment_has_any_name(name: str, text: str, is_audited: bool, tmp_path: Path) -> None:
+    for old in tmp_path.glob("*.y*ml"):
+        old.unlink()
+    (tmp_path / "requirements.txt").write_text("numpy==2.2.0\n")
+    (tmp_path / name).write_text(text)
+    audits = audit_directory.audit_directory(str(tmp_path), None).audits
+    assert [Path(each.name).name for each in audits if ".y" in each.name] == ([name] if is_audited else [])
+
+
 def test_a_finding_of_a_guide_and_its_manifest_is_listed_once(tmp_path: Path) -> None:
     steps = ("conda install pytorch==2.2.1 pytorch-cuda=12.1 -c pytorch -c nvidia", "pip install -r requirements.txt")
     write(
