@@ -1,4 +1,4 @@
-"""The programs of a project that commands start: `python train.py`, `torchrun train.py`, `bash scripts/run.sh`."""
+"""The programs of a project that commands start: `python train.py`, `uvicorn app.main:app`, `bash scripts/run.sh`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ _LAUNCHERS = frozenset({
     "torchrun", "accelerate", "deepspeed", "streamlit", "gradio", "chainlit", "fabric", "lightning", "composer", "uv",
     "colossalai", "bentoml", "ray", "horovodrun", "mpiexec", "kernprof", "debugpy", "nsys", "ncu", "xvfb-run",
 })  # fmt: skip
+# Servers whose argument names the module of an application: `app.main:app`.
+_SERVERS = frozenset({"uvicorn", "gunicorn", "hypercorn", "granian"})
+_APPLICATION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w.]*(?:\(\))?")
+_OTHER_FOLDER = re.compile(r"--(?:app-dir|chdir|pythonpath|working-dir)\b.*")
 _OF_ARGPARSE = frozenset({"torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
@@ -78,6 +82,8 @@ def started_program(command: Command) -> Program | None:
     first = next((word for word in command.words if name and word.rpartition("/")[2] == name), "")
     if _SCRIPT.fullmatch(first) or (_SHELL_SCRIPT.fullmatch(first) and "/" in first):
         return Program(script=first, arguments=words)
+    if name in _SERVERS:
+        return _of_server(words, name)
     return _of_launcher(words, name) if name in _LAUNCHERS else None
 
 
@@ -87,9 +93,19 @@ def _of_python(words: tuple[str, ...]) -> Program | None:
     if words[:1] == ("-m",) and len(words) > 1:
         if _LAUNCHER_MODULES.fullmatch(words[1]):
             return _of_launcher(words[2:], words[1])
+        if words[1] in _SERVERS:
+            return _of_server(words[2:], words[1])
         return Program(module=words[1], arguments=words[2:]) if _MODULE.fullmatch(words[1]) else None
     is_script = words and _SCRIPT.fullmatch(words[0]) and is_known(words[0])
     return Program(script=words[0], arguments=words[1:]) if is_script else None
+
+
+def _of_server(words: tuple[str, ...], server: str) -> Program | None:
+    """The module of the application; None if an option selects another folder for its import."""
+    if any(map(_OTHER_FOLDER.fullmatch, words)):
+        return None
+    found = next(filter(None, map(_APPLICATION.fullmatch, words)), None)
+    return Program(module=found[1], launcher=server) if found else None
 
 
 def _of_launcher(words: tuple[str, ...], launcher: str) -> Program | None:
