@@ -26,6 +26,7 @@ MADE = re.compile(
     r"_?version\w*|__\w+__|_C|_?ext\w*|\w*(?:_pb2\w*|_ext|_cuda|_cpp|_c|_kernels?|_ops?|_lib|_cy)|c?ython\w*|\w*ops"
     r"|(?:\w*_)?(?:secrets?|credentials?|keys?|local\w*|tokens?|config\w*|settings?)"
 )
+_CODE = re.compile(r"^\s*[^\s#]", re.MULTILINE)
 _BUILD = re.compile(r"(?:.*/)?(?:setup\.py|CMakeLists\.txt|Makefile|\w+\.sh)")
 _STARTS = re.compile(r"\bsubprocess\b|\bos\.system\b|\bPopen\b")
 _MAX_FINDINGS = 3
@@ -39,6 +40,13 @@ class _Absent(NamedTuple):
     file: str
     statement: ImportStatement
     path: str  # of the module, without the suffix
+
+    @property
+    def module(self) -> str:
+        """The module in the notation of an import."""
+        statement = self.statement
+        is_name = _is_module_as_name(statement, self.path)
+        return "." * statement.level + statement.module + (f".{statement.name}" if is_name else "")
 
 
 @rule("RUN237", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SEARCH)
@@ -97,12 +105,30 @@ def _absent_path(checkout: Checkout, file: str, statement: ImportStatement, fold
         above = file.split("/")[: -statement.level]
         if len(file.split("/")) <= statement.level or not statement.module:
             return ""
-        return next(_missing_parts(checkout, "/".join(above), parts), "")
+        return _absent_part(checkout, "/".join(above), parts, statement.name)
     for folder in folders:
         top = posixpath.join(folder, parts[0])
+        if f"{top}.py" in checkout.paths:
+            return ""
         if _is_package(checkout, top, parts[0]):
-            return next(_missing_parts(checkout, top, parts[1:]), "")
+            return _absent_part(checkout, top, parts[1:], statement.name)
     return ""
+
+
+def _absent_part(checkout: Checkout, folder: str, parts: list[str], name: str) -> str:
+    """The path of the first part that is not there; a name that is imported of an empty package is a module of it."""
+    if absent := next(_missing_parts(checkout, folder, parts), ""):
+        return absent
+    package = posixpath.join(folder, *parts)
+    is_module = any(f"{package}{suffix}" in checkout.paths for suffix in _MODULE)
+    if not name.isidentifier() or is_module or _CODE.search(checkout.text(f"{package}/__init__.py")):
+        return ""
+    return next(_missing_parts(checkout, package, [name]), "")
+
+
+def _is_module_as_name(statement: ImportStatement, path: str) -> bool:
+    """Whether the absent module is the name of `from package import name`."""
+    return statement.name == posixpath.basename(path) and statement.module.rpartition(".")[2] != statement.name
 
 
 def _missing_parts(checkout: Checkout, folder: str, parts: list[str]) -> Iterator[str]:
@@ -135,6 +161,8 @@ def _can_exist(context: GuideContext, checkout: Checkout, path: str, statement: 
     if re.search(r"__path__|sys\.modules|__getattr__|import_module", own):
         return True
     dotted = statement.module.replace(".", "/")
+    if _is_module_as_name(statement, path):
+        dotted = f"{dotted}/{statement.name}"
     if not statement.level and any(f"/{each}".endswith((f"/{dotted}.py", f"/{dotted}")) for each in checkout.paths):
         return True
     if re.search(rf"\b{re.escape(name)}\b", "\n".join(context.guide.lines)) or _is_built(checkout, name):
@@ -166,7 +194,7 @@ def _problem(
     place = f"{absent.file}:{absent.statement.line}"
     return Problem(
         "error" if is_direct else "warning",
-        f"{place} imports {'.' * absent.statement.level}{absent.statement.module}, and the checkout has no "
+        f"{place} imports {absent.module}, and the checkout has no "
         f"{absent.path}.py" + (f"; {other} exists" if other else ""),
         (
             guide_evidence(context, "program", launch.command, launch.line),

@@ -35,6 +35,9 @@ ABSENT: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the me
         {"train.py": "def main():\n    import lib.absent\nif __name__ == '__main__':\n    main()\n"},
         "train.py:2 imports lib.absent",
     ),
+    "a name of an empty package": (
+        {"train.py": "from lib.inner import table\n"}, "imports lib.inner.table, and",
+    ),
     "another folder": ({"train.py": "from tools.vision import a\n"}, "no tools/vision.py; other/vision.py exists"),
 }  # fmt: skip
 
@@ -57,9 +60,14 @@ def test_a_program_starts_another_one(tmp_path: Path) -> None:
 
 PRESENT: dict[str, dict[str, str]] = {
     "modules and packages": {
-        "train.py": "import lib.inner.tables\nfrom lib import anything\nfrom lib.inner import b\n"
+        "train.py": "import lib.inner.tables\nfrom lib import inner\nfrom lib.inner import tables\n"
     },
     "a handler": {"train.py": "try:\n    import lib.absent\nexcept ImportError:\n    pass\n"},
+    "a name of a package with code": {
+        "train.py": "from lib import absent\n",
+        "lib/__init__.py": "from .value_model import *\n",
+    },
+    "a module next to the program": {"tools/run.py": "from lib import absent\n", "tools/lib.py": "absent = 1\n"},
     "a condition": {"train.py": "import sys\nif sys.argv:\n    import lib.absent\n"},
     "a function without a call": {"train.py": "def build():\n    import lib.absent\n"},
     "another search path": {"train.py": "import sys\nsys.path.append(input())\nimport lib.absent\n"},
@@ -74,7 +82,8 @@ PRESENT: dict[str, dict[str, str]] = {
 
 @each_case("name", [*PRESENT])
 def test_a_module_that_can_exist(name: str, tmp_path: Path) -> None:
-    assert not _audit(tmp_path, PRESENT[name], "python train.py")
+    program = next(iter(PRESENT[name]))
+    assert not _audit(tmp_path, PRESENT[name], f"python {program}")
 
 
 def test_a_module_that_the_guide_makes(tmp_path: Path) -> None:
