@@ -23,6 +23,12 @@ PROGRAMS: dict[str, Program | None] = {
     "accelerate launch --config_file a.yaml train.py": Program(script="train.py", launcher="accelerate"),
     "deepspeed --master_port=1 train.py": Program(script="train.py", launcher="deepspeed"),
     "uv run python train.py": Program(script="train.py"),
+    "uvicorn app.main:app --host 0.0.0.0 --port 8000": Program(module="app.main", launcher="uvicorn"),
+    "python -m uvicorn main:app --reload": Program(module="main", launcher="uvicorn"),
+    "gunicorn -b localhost:8000 -w 4 server:make_app()": Program(module="server", launcher="gunicorn"),
+    "uvicorn main:app --app-dir src": None,
+    "gunicorn --chdir=src main:app": None,
+    "uvicorn --help": None,
     "python -c 1": None,
     "pip install train.py": None,
     "python $SCRIPT": None,
@@ -54,6 +60,14 @@ def test_the_program_of_a_readme_is_next_to_the_manifest(checkout: Path) -> None
     (checkout / "demo/main.py").write_text("import torch\nimport plots\n")
     (found,) = audit_imports(checkout / "demo/requirements.txt", "torch==2.8.0\n")
     assert found.message.startswith("demo/main.py:2 imports plots")
+
+
+def test_the_imports_of_an_application_that_a_server_starts(checkout: Path) -> None:
+    (checkout / "app").mkdir()
+    (checkout / "app/main.py").write_text("import torch\nimport plots\napp = plots.App()\n")
+    guide = sh("pip install torch==2.8.0", "uvicorn app.main:app --port 8000")
+    (found,) = audit_imports(checkout / "README.md", guide)
+    assert (found.line, found.message.startswith("app/main.py:2 imports plots")) == (4, True)
 
 
 STARTS: dict[str, bool] = {  # the end of a program, and whether it runs the import of `main`
