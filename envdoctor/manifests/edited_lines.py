@@ -120,7 +120,10 @@ class EditedLines:
         if kind == "notebook":
             cell = _CELL_LINE.fullmatch(line)
             escaped = command.replace("\\", "\\\\").replace('"', '\\"')
-            return f'{cell[1]}"{_notation_of(cell[2])}{escaped}\\n",' if cell else ""
+            notation = _notation_of(cell[2]) if cell else ""
+            if not notation.strip():  # next to code of Python
+                notation += "%" if command.startswith("pip ") else "!"
+            return f'{cell[1]}"{notation}{escaped}\\n",' if cell else ""
         is_key = kind == "workflow" and re.match(r"\s*(?:-\s+)?[\w-]+:(?:\s|$)", line)
         return f"{_notation_of(line)}{command}" if kind in _SCRIPTS and not is_key else ""
 

@@ -34,9 +34,9 @@ WORKFLOW = (
 MINICONDA = "RUN bash Miniconda3-latest-Linux-x86_64.sh # repo.anaconda.com/miniconda/Miniconda3-latest\n"
 
 
-def cell(line: str) -> str:
-    """A notebook with one cell of two lines."""
-    cells = [{"cell_type": "code", "metadata": {}, "source": ["!pip install torch==2.6.0\n", line]}]
+def cell(*lines: str) -> str:
+    """A notebook with one cell that first installs torch."""
+    cells = [{"cell_type": "code", "metadata": {}, "source": ["!pip install torch==2.6.0\n", *lines]}]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
 
 
@@ -169,6 +169,10 @@ CASES: dict[str, tuple[str, str, str]] = {
     "an option after the script": ("a.sh", PIP + "torchrun a.py --lr 1 --nproc_per_node 8\n",
                                    PIP + "torchrun --nproc_per_node 8 a.py --lr 1\n"),
     "a folder of a cell": ("a.ipynb", cell("!cd a\n"), cell("%cd a\n")),
+    "a package that a cell imports": (
+        "a.ipynb", cell("import torch\n", "from peft import LoraConfig\n", "print()"),
+        cell("import torch\n", "%pip install peft\n", "from peft import LoraConfig\n", "print()"),
+    ),
     "a requirement that is not valid": ("requirements.txt", "torch=2.6.0\n", "torch==2.6.0\n"),
     "the name as a version": (
         "requirements.txt", "torch==2.6.0\nrotary_embedding_torch==rotary-embedding-torch\n",
