@@ -109,12 +109,14 @@ def without_prompt(line: str) -> str:
 def strip_prompts(lines: tuple[Line, ...], *, console: bool) -> tuple[Line, ...]:
     """The commands of a shell session without prompts and output. A script is returned unchanged.
 
-    An install command without a prompt is output in a console block only. So is an indented prompt after one that is
-    not: a program printed the command.
+    `> ` is a prompt where each line has it. An install command without a prompt is output in a console block only. So
+    is an indented prompt after one that is not: a program printed the command.
     """
     lines = _strip_line_numbers(lines)
     matches = [_PROMPT.fullmatch(text) for _, text in lines]
     if not any(matches):
+        if all(text.startswith(("> ", "#")) or not text.strip() for _, text in lines):
+            return tuple((number, text.removeprefix("> ")) for number, text in lines)
         return () if console and any(text.startswith(">>> ") for _, text in lines) else lines
     if console and any(match and not text[:1].isspace() for match, (_, text) in zip(matches, lines, strict=True)):
         matches = [None if text[:1].isspace() else match for match, (_, text) in zip(matches, lines, strict=True)]

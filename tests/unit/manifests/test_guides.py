@@ -208,6 +208,10 @@ def test_strip_prompts() -> None:
     printed = ((1, "$ tool fix"), (2, "use a newer release:"), (3, "  $ pip install -U a"), (4, "$ pip list"))
     assert strip_prompts(printed, console=True) == ((1, "tool fix"), (4, "pip list"))
     assert strip_prompts(printed[2:3], console=True) == ((3, "pip install -U a"),)
+    prompts = ((1, "# with pip"), (2, "> pip install a"), (3, ""))
+    assert strip_prompts(prompts, console=False) == ((1, "# with pip"), (2, "pip install a"), (3, ""))
+    redirected = ((1, "> log.txt"), (2, "pip install a"))
+    assert strip_prompts(redirected, console=False) == redirected
 
 
 def test_text_above_the_size_limit_is_rejected() -> None:
