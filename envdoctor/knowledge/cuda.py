@@ -10,8 +10,16 @@ from envdoctor.knowledge.versions import MajorMinor, dotted_numbers, major_minor
 
 # Minimum driver of a CUDA major version: CUDA toolkit release notes, table 2 (Linux and Windows). The Windows column
 # is empty from CUDA 13 on, because the toolkit contains no display driver there; 580 is required on both.
-OLDEST_DRIVER = {10: (440, 33), 11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
-WINDOWS_OLDEST_DRIVER = {10: (441, 22), 11: (452, 39), 12: (527, 41), 13: (580,)}
+OLDEST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
+WINDOWS_OLDEST_DRIVER = {11: (452, 39), 12: (527, 41), 13: (580,)}
+FIRST_WITH_MINOR_COMPATIBILITY = 11
+# Before CUDA 11 each release needs its own driver (Linux and Windows): the same page for CUDA 11.0, table 2, read
+# 2026-11-28. 8.0 and 9.2 have the row of their first build.
+DRIVERS_BEFORE_CUDA_11: dict[MajorMinor, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    (8, 0): ((367, 48), (369, 30)), (9, 0): ((384, 81), (385, 54)), (9, 1): ((390, 46), (391, 29)),
+    (9, 2): ((396, 26), (397, 44)), (10, 0): ((410, 48), (411, 31)), (10, 1): ((418, 39), (418, 96)),
+    (10, 2): ((440, 33), (441, 22)),
+}  # fmt: skip
 # CUDA 11 drivers by release, from the same page; cuda.toml starts at 11.8.
 CUDA_11_DRIVERS = {
     "11.0": "450.36.06", "11.1": "455.23", "11.2": "460.27.03", "11.3": "465.19.01", "11.4": "470.42.01",
@@ -52,8 +60,11 @@ def cuda_releases() -> dict[str, CudaRelease]:
 
 
 def oldest_driver(cuda: str, *, windows: bool = False) -> tuple[int, ...]:
-    """The oldest driver that runs native code of this CUDA's major version; empty if unknown."""
-    return (WINDOWS_OLDEST_DRIVER if windows else OLDEST_DRIVER).get(major_minor(cuda)[0], ())
+    """The oldest driver that runs native code of a CUDA version (from 11 on: of its major version); () if unknown."""
+    release = major_minor(cuda)
+    if release[0] < FIRST_WITH_MINOR_COMPATIBILITY:
+        return DRIVERS_BEFORE_CUDA_11.get(release, ((), ()))[windows]
+    return (WINDOWS_OLDEST_DRIVER if windows else OLDEST_DRIVER).get(release[0], ())
 
 
 def driver_of_cuda(cuda: str) -> str:

@@ -8,7 +8,7 @@ from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.cuda import accepts_compat, oldest_driver
+from envdoctor.knowledge.cuda import FIRST_WITH_MINOR_COMPATIBILITY, accepts_compat, oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpus_of, model_of, on_windows
 
@@ -100,13 +100,15 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
 
 
 def is_driver_too_old(machine: Machine, cuda: str, *, windows: bool) -> bool:
-    """Whether the driver is too old for a CUDA major version, by its version or else by the CUDA that it supports."""
+    """Whether the driver is too old for a CUDA version, by its version or else by the CUDA that it supports."""
     needed = oldest_driver(cuda, windows=windows) if cuda else ()
     driver = dotted_numbers(machine.driver.version.value or "")
     if driver or not needed:
         return bool(driver) and driver < needed
-    supported = dotted_numbers(machine.driver.cuda.value or "")
-    return bool(supported) and supported[:1] < dotted_numbers(cuda)[:1]
+    supported, required = dotted_numbers(machine.driver.cuda.value or "")[:2], dotted_numbers(cuda)[:2]
+    if required[0] >= FIRST_WITH_MINOR_COMPATIBILITY:
+        supported, required = supported[:1], required[:1]
+    return bool(supported) and supported < required
 
 
 def supports_compat(machine: Machine, cuda: str) -> bool:

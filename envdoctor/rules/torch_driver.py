@@ -19,11 +19,12 @@ from envdoctor.rules.torch_install import best_torch, driver_of_gpus
 
 @rule("TORCH004", kind="environment", severity=("error", "warning", "info"), cause="driver-too-old")
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The driver is older than the CUDA major version of torch requires.
+    """The driver is older than the CUDA version of torch requires.
 
-    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580. With an older driver torch
-    prints "The NVIDIA driver on your system is too old" and finds no GPU. Within a major version an older driver is
-    enough (minor-version compatibility). Where a report does not name the CUDA version of torch, the oldest one for
+    CUDA 11 builds need driver 450.80.02, CUDA 12 builds 525.60.13, CUDA 13 builds 580; before CUDA 11 each release
+    needs its own driver (10.0: 410.48, 10.1: 418.39, 10.2: 440.33). With an older driver torch prints "The NVIDIA
+    driver on your system is too old" and finds no GPU. From CUDA 11 on an older driver is enough within a major
+    version (minor-version compatibility). Where a report does not name the CUDA version of torch, the oldest one for
     which the release has a build decides.
 
     Fix: install a newer driver, or torch for an older CUDA version. On data-centre GPUs the `cuda-compat` package of

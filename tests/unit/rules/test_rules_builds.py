@@ -13,6 +13,7 @@ from envdoctor.knowledge.cuda import cuda_of_driver, oldest_driver
 from envdoctor.knowledge.gpus import compute_capability, gpu_model
 from envdoctor.knowledge.torch_builds import known_builds, torch_releases
 from envdoctor.rules import evaluate
+from envdoctor.rules.driver_remedies import is_driver_too_old
 from envdoctor.rules.extensions import _for_one_cuda
 from envdoctor.rules.toolchain import gcc_major
 
@@ -216,6 +217,33 @@ def test_forward_compatibility_is_suggested_for_data_centre_gpus_only() -> None:
     assert "cuda-compat" not in consumer
     works = make_stack("2.11.0+cu130", cuda="13.0", available=True)
     assert finding(make_machine([H100], driver="570.133.20"), works, "TORCH004")[0] == "info"
+
+
+@each_case(
+    ("cuda", "driver", "minimum"),
+    [
+        ("10.0", "410.129", ""),
+        ("10.0", "396.82", "410.48"),
+        ("10.1", "418.87.00", ""),
+        ("10.1", "410.129", "418.39"),
+        ("10.2", "430.64", "440.33"),
+        ("9.2", "390.116", "396.26"),
+        ("9.0", "390.116", ""),
+    ],
+)
+def test_each_release_before_cuda_11_needs_its_own_driver(cuda: str, driver: str, minimum: str) -> None:
+    machine = make_machine(["Tesla V100-SXM2-32GB"], driver=driver)
+    found = [
+        each for each in evaluate(machine, make_stack("1.4.0", cuda=cuda, available=False)) if each.id == "TORCH004"
+    ]
+    assert [each.message.rpartition("requires ")[2] for each in found] == ([f"{minimum} or newer"] if minimum else [])
+
+
+def test_before_cuda_11_the_cuda_of_the_driver_is_compared_with_its_minor_version() -> None:
+    machine = make_machine(["Tesla V100-SXM2-32GB"], driver_cuda="10.1")
+    assert is_driver_too_old(machine, "10.2", windows=False)
+    assert not is_driver_too_old(machine, "10.1", windows=False)
+    assert not is_driver_too_old(make_machine(driver_cuda="11.0"), "11.8", windows=False)
 
 
 def test_containers_of_nvidia_have_forward_compatibility_libraries() -> None:
