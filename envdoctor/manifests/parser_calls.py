@@ -11,6 +11,7 @@ from envdoctor.manifests.parser_values import (
     Literal,
     ParserMethod,
     Reader,
+    constants,
     option_of,
     parsers_in,
 )
@@ -79,7 +80,11 @@ def call_parser(reader: Reader, method: ParserMethod, arguments: Arguments, *, c
     elif name in ("add_argument_group", "add_mutually_exclusive_group"):
         return parser
     elif name in ("add_subparsers", "add_parser"):
+        if not parser.has_subcommands and parser.positionals:
+            parser.subcommands = None  # the first word is another argument
         parser.has_subcommands = True
+        if name == "add_parser":
+            _add_subcommand(parser, arguments)
         _add_parents(parser, arguments)
         parser.is_open = parser.is_open or arguments.is_open
         return parser
@@ -110,6 +115,15 @@ def _add_argument(reader: Reader, parser: Parser, arguments: Arguments, *, certa
         name = str(text.value) if isinstance(text, Literal) else "argument"
         is_required = certain and "action" not in arguments.named and not arguments.is_open
         parser.positionals.append(option._replace(names=(name,), is_required=is_required))
+
+
+def _add_subcommand(parser: Parser, arguments: Arguments) -> None:
+    name, aliases = next(iter(arguments.positional), None), arguments.named.get("aliases", Literal(()))
+    texts = (name.value, *constants(aliases)) if isinstance(name, Literal) and not arguments.is_open else ()
+    is_known = texts and (constants(aliases) or "aliases" not in arguments.named)
+    parser.subcommands = (
+        [*parser.subcommands, *map(str, texts)] if is_known and parser.subcommands is not None else None
+    )
 
 
 def _parse(parser: Parser, arguments: Arguments, *, certain: bool) -> None:

@@ -15,6 +15,7 @@ _REST = frozenset({"...", "A..."})  # argparse.REMAINDER and PARSER: what follow
 _HELP = frozenset({"-h", "--help", "--version"})
 # The smallest number of words that a positional argument takes, by its nargs.
 _LEAST = {"": 1, "+": 1, **{str(number): number for number in range(1, 10)}}
+_BOUNDED = frozenset({"", "?", *map(str, range(1, 10))})  # nargs of positional arguments with a largest number
 # Values that a reader does not replace: a number, several of them, and the constants of Python.
 _LITERAL = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?(?:,[-+\d.]+)*|True|False|None|true|false")
 # What a reader replaces, or can leave out.
@@ -43,6 +44,7 @@ class Parser:
         self.is_open = False
         self.abbreviates = True
         self.has_subcommands = False
+        self.subcommands: list[str] | None = []  # None: not all names are known
         self.has_rest = False  # a positional argument that takes all words that follow
         self.is_tolerant = False  # the program permits unknown options
         self.drops_rest = False  # the program certainly parses its command line, and loses unknown options
@@ -82,7 +84,7 @@ HELP = Option(("-h", "--help"), "", takes_value=False)
 class Refusal(NamedTuple):
     """Why a parser stops at a command line."""
 
-    kind: str  # unknown, ambiguous, choice, type, value, required, positional, surplus
+    kind: str  # unknown, ambiguous, choice, subcommand, type, value, required, positional, surplus
     option: str
     value: str = ""
     candidates: tuple[str, ...] = ()
@@ -124,6 +126,8 @@ def refusals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
         required = {each for each in parser.options.values() if each.is_required and seen.isdisjoint(each.names)}
         found += [Refusal("required", each.names[-1], place=each.place) for each in sorted(required)]
         found += _refused_positionals(parser, words)
+    if is_complete and parser.has_subcommands and not found:
+        found += _refused_subcommand(parser, words)
     return found
 
 
@@ -137,9 +141,24 @@ def _refused_positionals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
     if missing > 0:
         last = [each for each, number in needed if number][-missing:]
         return [Refusal("positional", each.names[0], place=each.place) for each in last]
-    if parser.positionals or "--" in words:
+    if "--" in words or not all(each.nargs in _BOUNDED for each in parser.positionals):
         return []
-    return [Refusal("surplus", before, word) for before, word in given if word.strip()][:1]
+    surplus = given[sum(int(each.nargs or 1) if each.nargs != "?" else 1 for each in parser.positionals) :]
+    refused = [] if surplus or any(each.nargs for each in parser.positionals) else [
+        Refusal("choice", each.names[0], word, each.choices, each.place)
+        for each, (_, word) in zip(parser.positionals, given, strict=False)
+        if each.choices and word not in each.choices and is_known(word) and not _OMISSION.fullmatch(word)
+    ]  # fmt: skip
+    return refused or [Refusal("surplus", before, word) for before, word in surplus if word.strip()][:1]
+
+
+def _refused_subcommand(parser: Parser, words: Sequence[str]) -> list[Refusal]:
+    """The first word that is no option, if the parser has only other subcommands."""
+    first = next((word for _, word in _positional_words(parser, words)), "")
+    is_judged = first and is_known(first) and not _OMISSION.fullmatch(first)
+    if not is_judged or not parser.subcommands or first in parser.subcommands or "--" in words:
+        return []
+    return [Refusal("subcommand", "", first, tuple(parser.subcommands), parser.place)]
 
 
 def _positional_words(parser: Parser, words: Sequence[str]) -> Iterator[tuple[str, str]]:

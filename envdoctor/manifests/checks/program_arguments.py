@@ -31,6 +31,7 @@ _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.8
 _MIN_KNOWN = 3  # options of a program, for each that it drops
 _LACKING = ("required", "positional")  # what a command does not have
+_CHOICES = ("choice", "subcommand")
 _WORD = re.compile(r"[(\[]?[a-z]+[.,)\]]?")
 _OF_SENTENCES = frozenset({
     "the", "a", "with", "same", "for", "as", "and", "of", "to", "on", "in", "from", "then", "using", "uses", "your",
@@ -82,7 +83,7 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
         lacking: list[tuple[Refusal, StartedProgram, Parser]] = []
         for refusal, program, parser in _refused(programs, launch.program.arguments):
             key = (program.path, refusal.option, refusal.value)
-            if key in found or (refusal.kind == "choice" and _stands_for_a_choice(refusal)):
+            if key in found or (refusal.kind in _CHOICES and _stands_for_a_choice(refusal)):
                 continue
             if refusal.kind == "value" and not _is_followed(context, launch, refusal):
                 continue
@@ -155,7 +156,10 @@ def _is_followed(context: GuideContext, launch: Launch, refusal: Refusal) -> boo
 
 def _is_written(context: GuideContext, launch: Launch, option: str) -> bool:
     """Whether the lines of a command have an option: a placeholder such as `<step 2>` hides it from the shell."""
-    return option in context.guide.lines[line_of(context, launch.line, option) - 1]
+    lines = context.guide.lines[launch.line - 1 :]
+    last = next((index for index, line in enumerate(lines) if not line.rstrip().endswith("\\")), 0)
+    text = " ".join(lines[: last + 1])
+    return option in text if option.startswith("-") else "<" in text
 
 
 def _candidates(checkout: Checkout, launch: Launch) -> tuple[str, ...]:
@@ -214,7 +218,7 @@ def _problem(
     context: GuideContext, launch: Launch, refusal: Refusal, program: StartedProgram, parser: Parser
 ) -> Problem:
     option, place = refusal.option, refusal.place or parser.place
-    line = line_of(context, launch.line, option)
+    line = launch.line if refusal.kind in _LACKING else line_of(context, launch.line, option or refusal.value)
     reason, fix = _texts(context, refusal, program, parser, launch.program.arguments)
     evidence = [
         guide_evidence(context, "command", _shown(launch, option), line),
@@ -257,6 +261,8 @@ def _texts(  # noqa: PLR0911
     if refusal.kind == "choice":
         choices = ", ".join(refusal.candidates[:12])
         return f"{path} does not accept the value {refusal.value} of {option}", f"Use one of {choices}."
+    if refusal.kind == "subcommand":
+        return f"{path} has no subcommand {refusal.value}", f"Use one of {', '.join(refusal.candidates[:12])}."
     if refusal.kind == "type":
         what = {"int": "an integer", "float": "a number"}[refusal.candidates[0]]
         return f"{path} does not accept the value {refusal.value} of {option}, which is {what}", f"Use {what}."

@@ -220,6 +220,51 @@ def test_a_positional_argument_is_missing(checkout: Path) -> None:
         assert _audit(checkout, files, f"python train.py {command}") == []
 
 
+def test_a_later_command_names_the_missing_argument(checkout: Path) -> None:
+    files = {"train.py": PARSER + "parser.add_argument('data')\n" + PARSES}
+    (found,) = _audit(checkout, files, "python train.py", "python train.py data")
+    assert (found.line, "requires a value for data" in found.message) == (4, True)
+
+
+COMMANDS = """
+import argparse
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers(dest="command")
+train = commands.add_parser("train", aliases=["fit"])
+train.add_argument("--lr", type=float)
+train.add_argument("data")
+commands.add_parser("test")
+"""
+
+
+def test_too_many_positional_arguments(checkout: Path) -> None:
+    files = {"train.py": PARSER + "parser.add_argument('data')\nparser.add_argument('out', nargs='?')\n" + PARSES}
+    for command in ("a b c", "--debug a b c", "a --epochs 3 b c"):
+        assert "has no argument for the word c" in _audit(checkout, files, f"python train.py {command}")[0].message
+    for command in ("a b", "a", "--shift 1 2 3", "a b $MORE", "a b [c]", "a b > c"):
+        assert "word" not in "".join(each.message for each in _audit(checkout, files, f"python train.py {command}"))
+    many = {"train.py": PARSER + "parser.add_argument('data', nargs='+')\n" + PARSES}
+    assert _audit(checkout, many, "python train.py a b c") == []
+
+
+def test_a_positional_argument_is_no_choice(checkout: Path) -> None:
+    files = {"train.py": PARSER + "parser.add_argument('stage', choices=['fit', 'eval'])\n" + PARSES}
+    (found,) = _audit(checkout, files, "python train.py train --epochs 3")
+    assert "does not accept the value train of stage" in found.message
+    for command in ("fit", "--debug eval", "$STAGE", "<stage>", "STAGE", "fit/eval"):
+        assert _audit(checkout, files, f"python train.py {command}") == []
+
+
+def test_a_subcommand_that_a_program_does_not_have(checkout: Path) -> None:
+    (found,) = _audit(checkout, {"train.py": COMMANDS + PARSES}, "python train.py evaluate --lr 0.1")
+    assert "train.py has no subcommand evaluate" in found.message
+    assert "Use one of train, fit, test." in found.fix
+    for command in ("train --lr 0.1 a", "fit a", "test", "$COMMAND", "--help", "<command>", "train a b"):
+        assert _audit(checkout, {"train.py": COMMANDS + PARSES}, f"python train.py {command}") == []
+    further = COMMANDS + "for name in load():\n    commands.add_parser(name)\n" + PARSES
+    assert _audit(checkout, {"train.py": further}, "python train.py evaluate") == []
+
+
 DOCKERFILE = """FROM pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime
 WORKDIR /app
 COPY src/* .
