@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version
+from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version, truth_of
 
 # Keys that only collect_env prints, in lower case. One of them is enough to recognise the report.
 COLLECT_ENV_KEYS = frozenset({
@@ -162,9 +162,7 @@ def _record_torch(section: Section, fields: dict[str, str]) -> None:
     elif cuda in ("None", "Could not collect"):
         section.set_absent("stack.torch.cuda", f"a build without CUDA (CUDA used to build PyTorch: {cuda})")
         section.set_absent("stack.torch.hip", "a build without CUDA")
-    available = fields.get("is cuda available", "")
-    if available in ("True", "False"):
-        section.set_fact("stack.cuda_available", available == "True")
+    section.set_fact("stack.cuda_available", truth_of(fields.get("is cuda available", "")))
 
 
 def _record_system(section: Section, fields: dict[str, str]) -> None:
@@ -267,7 +265,7 @@ def _record_gpus(section: Section, fields: dict[str, str]) -> None:
     elif gpu_models == "Could not collect":
         if "tegra" in fields.get("python platform", "").lower():
             section.set_unreadable("gpus", "nvidia-smi on Jetson does not list the GPU (Could not collect)")
-        elif fields.get("is cuda available") == "True" or DRIVER_VERSION.match(driver):
+        elif truth_of(fields.get("is cuda available", "")) or DRIVER_VERSION.match(driver):
             section.set_unreadable("gpus", "nvidia-smi returned no list (Could not collect)")
         else:
             section.set_absent("gpus", "nvidia-smi was not found or returned nothing (Could not collect)")

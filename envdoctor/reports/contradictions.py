@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.reports.collect_env import DRIVER_VERSION
-from envdoctor.reports.section import Line, Section, is_version
+from envdoctor.reports.section import Line, Section, is_version, truth_of
 
 # Sections that print what is installed. Logs and sentences also name earlier or wanted versions.
 MEASURED = ("collect_env", "pip freeze", "pip list", "uv pip list", "conda list", "nvidia-smi")
@@ -36,8 +36,8 @@ def _values(lines: list[Line], sections: list[Section]) -> Iterator[tuple[str, s
             yield "driver", line.value, f"line {line.number + 1}"
         elif line.key == "pytorch version" and line.text[0] == "P" and is_version(line.value):
             yield "torch", line.value, f"line {line.number + 1}"
-        elif line.key == "is cuda available" and line.value in ("True", "False"):
-            yield "CUDA available", line.value, f"line {line.number + 1}"
+        elif line.key == "is cuda available" and (truth := truth_of(line.value)) is not None:
+            yield "CUDA available", str(truth), f"line {line.number + 1}"
     for section in sections:
         if not section.kind.startswith(MEASURED):
             continue

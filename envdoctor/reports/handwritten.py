@@ -16,7 +16,15 @@ from envdoctor.reports.collect_env import record_compiler, record_platform, reco
 from envdoctor.reports.env_vars import is_relevant
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
-from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
+from envdoctor.reports.section import (
+    Line,
+    Section,
+    distribution_name,
+    dotted_version,
+    first_group,
+    is_version,
+    truth_of,
+)
 from envdoctor.reports.unlabeled_cuda import (
     CUDA_ALONE,
     CUDA_OWNERS,
@@ -261,10 +269,9 @@ def _record_wsl(section: Section, value: str) -> bool:
 
 
 def _record_cuda_available(section: Section, value: str) -> bool:
-    match = re.match(r"(true|false)\b", value, re.IGNORECASE)
-    if match:
-        section.set_fact("stack.cuda_available", value=match[1].lower() == "true")
-    return bool(match)
+    truth = truth_of(first_group(r"^(\w+)", value))
+    section.set_fact("stack.cuda_available", truth)
+    return truth is not None
 
 
 def _record_container(section: Section, value: str) -> bool:

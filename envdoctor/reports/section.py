@@ -138,6 +138,11 @@ def is_missing(value: str) -> bool:
     return value.strip().lower() in MISSING_VALUES
 
 
+def truth_of(value: str) -> bool | None:
+    """True or False of a line of collect_env, which up to torch 1.5 prints Yes or No; None of another value."""
+    return {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower())
+
+
 def first_group(pattern: str, text: str) -> str:
     """The first non-empty group of the first match, or an empty text."""
     match = re.search(pattern, text)
