@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
+from functools import partial
 
 from envdoctor.forecast.set_names import distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
@@ -15,7 +16,7 @@ from envdoctor.package_index.source_archive import SourceArchive
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease, InstalledSet
 
 _YEARS = (1, 2, 3, 5)  # by which the releases are older in which an absent name is searched
-_SEARCH_SECONDS = 6.0  # for the older releases of all packages
+SEARCH_SECONDS = 6.0  # for the older releases of all packages
 ReadArchive = Callable[[Pin], SourceArchive | None]
 
 
@@ -31,7 +32,7 @@ def absent_imports(
     named = {distributions[each.top] for each in used if each.top in distributions}
     parts = {name: [each for each in installed.versions if each.startswith(f"{name}-")] for name in named}
     wheels.read_releases({*named, *(each for listed in parts.values() for each in listed)})
-    until = time.monotonic() + _SEARCH_SECONDS
+    until = time.monotonic() + SEARCH_SECONDS
     for each in used:
         pin = Pin(name, installed.versions[name]) if (name := distributions.get(each.top)) else None
         if pin is None or time.monotonic() > wheels.client.end or not wheels.fitting_wheel(pin):
@@ -40,11 +41,11 @@ def absent_imports(
         missing, is_removed = _absent(wheels, pin, each, others, read_archive)
         needs_proof = each.is_attribute or not each.is_certain
         is_searched = missing and needs_proof and each.top not in tables() and time.monotonic() < until
-        last = _last_release(wheels, pin, each, until=until) if is_searched else None
+        last = last_release(wheels, pin, partial(_has, wheels, each), until=until) if is_searched else None
         if missing and (last or is_removed or not needs_proof):
             is_installable = last and wheels.fitting_wheel(Pin(pin.name, last.version))
             version = last.version if last and is_installable else ""
-            yield AbsentImport(each, missing, _indexed(wheels, pin), version)
+            yield AbsentImport(each, missing, indexed(wheels, pin), version)
 
 
 def _absent(
@@ -65,8 +66,8 @@ def _absent(
     return "" if archive is None or archive.has_module(used.module) else used.module, False
 
 
-def _last_release(wheels: Wheels, pin: Pin, used: CodeImport, *, until: float) -> Release | None:
-    """The last release before one that has a name; None if none is found."""
+def last_release(wheels: Wheels, pin: Pin, has: Callable[[Pin], bool], *, until: float) -> Release | None:
+    """The last release before another one that has something; None if none is found."""
     releases = [
         each for each in wheels.releases(pin.name)
         if each.day and not each.is_yanked and not is_prerelease(each.version)
@@ -81,25 +82,30 @@ def _last_release(wheels: Wheels, pin: Pin, used: CodeImport, *, until: float) -
     counts = list(dict.fromkeys(filter(None, (sum(each.day <= day for each in older) for day in days))))
     wheels.libraries([Pin(pin.name, older[count - 1].version) for count in counts])
     for count, end in zip(counts, (len(older), *counts), strict=False):
-        if _has(wheels, older[count - 1], used):
-            return _between(wheels, older[count - 1 : end], used, until=until)
+        if has(_pin(older[count - 1])):
+            return _between(older[count - 1 : end], has, until=until)
     return None
 
 
-def _between(wheels: Wheels, releases: Sequence[Release], used: CodeImport, *, until: float) -> Release:
-    """The last of these releases with a name that the first one has, by bisection, as far as the time permits."""
+def _between(releases: Sequence[Release], has: Callable[[Pin], bool], *, until: float) -> Release:
+    """The last of these releases with what the first one has, by bisection, as far as the time permits."""
     low, high = 0, len(releases)
     while high - low > 1 and time.monotonic() < until:
         middle = (low + high) // 2
-        low, high = (middle, high) if _has(wheels, releases[middle], used) else (low, middle)
+        low, high = (middle, high) if has(_pin(releases[middle])) else (low, middle)
     return releases[low]
 
 
-def _has(wheels: Wheels, release: Release, used: CodeImport) -> bool:
-    (found,) = wheels.libraries([Pin(release.package, release.version)])
+def _pin(release: Release) -> Pin:
+    return Pin(release.package, release.version)
+
+
+def _has(wheels: Wheels, used: CodeImport, pin: Pin) -> bool:
+    found = wheels.library(pin)
     return found is not None and found.find(used.module, used.name).state == "present"
 
 
-def _indexed(wheels: Wheels, pin: Pin) -> IndexedRelease:
+def indexed(wheels: Wheels, pin: Pin) -> IndexedRelease:
+    """A release with the day of its upload."""
     release = wheels.release(pin)
     return IndexedRelease(pin.name, pin.version, release.day if release else "")

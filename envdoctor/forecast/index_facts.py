@@ -16,6 +16,7 @@ from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.absent_imports import absent_imports
 from envdoctor.forecast.absent_members import absent_members
+from envdoctor.forecast.absent_programs import absent_programs
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
@@ -41,6 +42,7 @@ from envdoctor.package_index.wheel_names import summarize_wheels
 from envdoctor.resolution.index_facts import (
     AbsentImport,
     AbsentMember,
+    AbsentProgram,
     BuildFailure,
     BuildImport,
     CodeImport,
@@ -285,6 +287,14 @@ class IndexReader:
         """The imports of code that the installed releases do not have."""
         wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
         return tuple(absent_imports(wheels, installed, used, self._archive)) if wheels else ()
+
+    @_limited
+    def absent_programs(
+        self, installed: InstalledSet, programs: Mapping[str, Sequence[str]]
+    ) -> Sequence[AbsentProgram]:
+        """The programs that no package of the set has, by the packages that can have each."""
+        wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
+        return tuple(absent_programs(wheels, installed, programs)) if wheels else ()
 
     @_limited
     def absent_modules(self, installed: InstalledSet, tops: Collection[str]) -> frozenset[str]:

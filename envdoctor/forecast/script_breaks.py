@@ -54,8 +54,8 @@ class ScriptJudge:
         old, new = self.wheels.library(locked), self.wheels.library(pin)
         if old is None or new is None:
             return
-        after = _scripts(new.sources.entry_points)
-        for name in _scripts(old.sources.entry_points):
+        after = scripts_of(new.sources.entry_points)
+        for name in scripts_of(old.sources.entry_points):
             if name not in after and name in self.programs:
                 yield Break(
                     kind="script",
@@ -69,7 +69,7 @@ class ScriptJudge:
                 )
 
 
-def _scripts(text: str) -> tuple[str, ...]:
+def scripts_of(text: str) -> tuple[str, ...]:
     """The names of console scripts in entry_points.txt."""
     parser = configparser.RawConfigParser(delimiters=("=",), strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]

@@ -20,8 +20,12 @@ _STATED = re.compile(r"([\w.-]{1,60})\s*=\s*([A-Za-z_][\w.]{0,200}\s*:\s*[A-Za-z
 
 def console_scripts(files: Files) -> dict[str, Program]:
     """The programs of the project of a text, by their names."""
-    texts = {name: "\n".join(line for _, line in files.of_project(name, 0)) for name, _ in _READERS}
-    stated = chain.from_iterable(read(texts[name]) for name, read in _READERS if texts[name])
+    return stated_scripts({name: "\n".join(line for _, line in files.of_project(name, 0)) for name, _ in _READERS})
+
+
+def stated_scripts(texts: Mapping[str, str]) -> dict[str, Program]:
+    """The programs that the texts of pyproject.toml, setup.cfg and setup.py state, by their names."""
+    stated = chain.from_iterable(read(texts[name]) for name, read in _READERS if texts.get(name))
     found: dict[str, Program] = {}
     for name, reference in stated:
         if match := _OBJECT.fullmatch(reference.strip()):

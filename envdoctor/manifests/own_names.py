@@ -65,12 +65,17 @@ def repository_name(url: str) -> str:
     return match[1] if match else ""
 
 
+def project_name(text: str) -> str:
+    """The name that a manifest of a project states; empty without one."""
+    found = _PROJECT_NAME.search(text)
+    return (found[1] or found[2]) if found else ""
+
+
 def _names_of_files(root: Path) -> Iterator[str]:
     yield root.absolute().name
     for name in _PROJECT_FILES:
         text = _text(root / name)
-        if found := _PROJECT_NAME.search(text):
-            yield found[1] or found[2]
+        yield from filter(None, (project_name(text),))
         yield from _PROJECT_URL.findall(text)
     try:
         settings = read_file_text(root / ".git/config")

@@ -117,6 +117,14 @@ class AbsentImport(NamedTuple):
     last: str = ""  # a release with it that the Python can install; empty if none is known
 
 
+class AbsentProgram(NamedTuple):
+    """A program that no package of a set has, and a release of one of them that has it."""
+
+    program: str
+    release: IndexedRelease
+    having: str
+
+
 class BuildImport(NamedTuple):
     """A module that setup.py of a release imports, and that an isolated build does not have."""
 
@@ -251,6 +259,12 @@ class IndexFacts(Protocol):
 
     def absent_members(self, installed: InstalledSet, members: Sequence[InheritedMember]) -> Sequence[AbsentMember]:
         """What classes of code expect of their base classes, and the installed releases do not have."""
+        ...
+
+    def absent_programs(
+        self, installed: InstalledSet, programs: Mapping[str, Sequence[str]]
+    ) -> Sequence[AbsentProgram]:
+        """The programs that no package of the set has, by the packages that can have each."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

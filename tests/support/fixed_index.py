@@ -12,6 +12,7 @@ from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
     AbsentImport,
     AbsentMember,
+    AbsentProgram,
     BuildFailure,
     BuildImport,
     CodeImport,
@@ -109,6 +110,17 @@ class FixedIndex:
             AbsentMember(each, release, each.member, "0.9" if each.required else "")
             for each in members
             if each.module in names and "old" in each.member and (release := self.newest_release(each.module))
+        ]
+
+    def absent_programs(
+        self, installed: InstalledSet, programs: Mapping[str, Sequence[str]]
+    ) -> Sequence[AbsentProgram]:
+        names = {each.name for each in self.releases} & installed.versions.keys()
+        return [
+            AbsentProgram(program, release, "1.0")
+            for program, packages in programs.items()
+            if "old" in program and (named := names.intersection(packages))
+            if (release := self.newest_release(min(named)))
         ]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

@@ -12,6 +12,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_modules,
     absent_own_names,
     absent_parts,
+    absent_programs,
     absent_releases,
     absent_scripts,
     absent_tool_files,

@@ -387,3 +387,19 @@ def test_an_unreachable_index_is_unknown() -> None:
     assert list(reader.build_imports("user", "1", "3.12")) == []
     no_time = IndexReader(Sources(index="http://127.0.0.1:9/simple"), seconds=0)
     assert no_time.release("user", "1") is None
+
+
+def test_a_program_that_only_another_release_has() -> None:
+    def points(version: str, *names: str) -> tuple[str, str]:
+        lines = "".join(f"{name} = seg:main\n" for name in names)
+        return f"seg-{version}.dist-info/entry_points.txt", f"[console_scripts]\n{lines}"
+
+    releases = [
+        package("seg", version, day, ("seg/__init__.py", ""), points(version, *names))
+        for version, day, names in (("1.0", OLD, ("seg_train",)), ("2.0", NEW, ("seg_run",)))
+    ]
+    programs = {"seg_train": ["seg"], "seg_run": ["seg"], "seg_other": ["seg"]}
+    with reading(*releases) as reader:
+        for version, expected in (("2.0", ("seg_train", "1.0")), ("1.0", ("seg_run", "2.0"))):
+            found = reader.absent_programs(InstalledSet({"seg": version}, (), "3.12", "x86_64"), programs)
+            assert [(each.program, each.having) for each in found] == [expected]
