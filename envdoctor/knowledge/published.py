@@ -33,6 +33,12 @@ class PublishedRelease(Record, frozen=True):
             return False
         return not python or any(_supports_python(tag, python) for tag in self.pythons)
 
+    def is_for_newer_pythons(self, python: str) -> bool:
+        """Whether the release has wheels, and all of them are for newer Pythons."""
+        if not python or self.kind != "wheels" or self.has_wheel("", python):
+            return False
+        return all(satisfies(each.rstrip("+"), f">{python}") is True for each in self.pythons)
+
 
 def _supports_python(tag: str, python: str) -> bool:
     minor = dotted_numbers(python)[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import satisfies
 
@@ -25,5 +26,11 @@ def _newest(python: str) -> dict[str, str]:
 
 def can_install(package: str, version: str, python: str) -> bool:
     """Whether Requires-Python of a release permits a Python version, as far as the table limits the package."""
-    newest = _newest(python).get(package, "") if python else ""
+    minor = ".".join(python.split(".")[:2])
+    newest = _newest(minor).get(package, "")
     return not newest or satisfies(version, f"<={newest}") is not False
+
+
+def supports_python(package: str, release: PublishedRelease, python: str) -> bool:
+    """Whether neither the table nor the wheels of a release are for newer Pythons only."""
+    return can_install(package, release.version, python) and not release.is_for_newer_pythons(python)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
-from envdoctor.knowledge.python_limits import can_install
+from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import minor_of, satisfies
 from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget
@@ -35,7 +35,7 @@ def candidate_versions(name: str, specifier: str, current: str, target: Resolver
         is_later = row.date > target.period_end
         minor = minor_of(row.version)
         key = (row.version if minor in ("", "0.0") else minor, is_later)
-        if not can_install(name, row.version, target.python) or _is_for_newer_pythons(row, target.python):
+        if not supports_python(name, row, target.python):
             continue
         if is_before_requirements(name, row.version):
             continue
@@ -55,10 +55,3 @@ def _first_day(name: str, current: str, period_end: str) -> str:
     if release is None or release.date > period_end:
         return ""
     return (date.fromisoformat(release.date) - timedelta(days=_DAYS_OF_OLDER)).isoformat()
-
-
-def _is_for_newer_pythons(release: PublishedRelease, python: str) -> bool:
-    """Whether a release has wheels, and all of them are for newer Pythons."""
-    if not python or release.kind != "wheels" or release.has_wheel("", python):
-        return False
-    return all(satisfies(each.rstrip("+"), f">{python}") is True for each in release.pythons)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import OF_A_GUIDE, Machine, absent, known
 from envdoctor.manifests.actions import SetVariables, UseRunner
+from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
@@ -67,7 +68,7 @@ def build_context(
     if not machine and (variables := _variables(guide)):
         target_machine = replace(target_machine, environment=known(variables, OF_A_GUIDE))
     build = target_of(guide, machine, trace.platform, trace.driver)
-    assumed = trace.python if trace.limiting_pins else ""  # which the pins prove
+    assumed = trace.python if trace.python != USUAL_PYTHON else ""  # which the pins limit
     environments = [
         correct_environment(
             target_machine, state, ResolverTarget(trace.platform, state.python or assumed, state.glibc, today), build

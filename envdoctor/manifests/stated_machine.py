@@ -22,7 +22,8 @@ _MAX_BEFORE = 40  # characters before a Python that show whether it is one of se
 # Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
 _PYTHON = re.compile(
     r"(?<![\w.])python(?: version)? ?(?:[=:v_-]|%20){0,2} ?(3\.\d{1,2})(?:\.(?:\d+|x))?(?![\w.]*\d)"
-    r"(?!(?:\s|_|%20)*(?:\+|%2B|(?:[-–]|to|through|bis)(?:\s|_|%20)*3\.\d|[~–]|-\s|-$|或|及|以上"  # noqa: RUF001
+    r"(?!(?:\s|_|%20)*(?:\+(?!(?:(?<=\s\+)\s+|(?<=\d\+))[a-z][\w-]*?[ =-]*v?\d)|%2B"  # not "3.8 + CUDA 11.1"
+    r"|(?:[-–]|to|through|bis)(?:\s|_|%20)*3\.\d|[~–]|-\s|-$|或|及|以上"  # noqa: RUF001
     r"|compatib|support|or\s(?:newer|later|higher|above|greater|up)|and\s(?:newer|later|above|up|higher)))",
     re.IGNORECASE,
 )

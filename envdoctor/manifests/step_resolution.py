@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from envdoctor.knowledge.published import published_releases, releases_in_range
+from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.releases import releases_that_pin, required_specifier
 from envdoctor.knowledge.torch_builds import known_builds, torch_releases
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
@@ -49,7 +50,7 @@ def resolve_step(
     requirements are compared.
     """
     if action.tool == "conda":
-        return Resolution(_resolve_conda(action, target.exclude_newer, before.packages), ())
+        return Resolution(_resolve_conda(action, target.exclude_newer, before), ())
     resolver = Resolver(
         target._replace(python=before.python),
         before.packages,
@@ -267,9 +268,7 @@ def _requiring(name: str, solution: StepSolution, requirements: Mapping[str, Ins
     return [next(iter(solution.required_by.get(name, ())), name)]
 
 
-def _resolve_conda(
-    action: Install, exclude_newer: str, installed: Mapping[str, ResolvedPackage]
-) -> dict[str, ResolvedPackage]:
+def _resolve_conda(action: Install, exclude_newer: str, before: EnvironmentState) -> dict[str, ResolvedPackage]:
     """The packages of a step with conda, which keeps an installed release that satisfies the step."""
     packages: dict[str, ResolvedPackage] = {}
     names = {requirement.name for requirement in action.requirements}
@@ -289,13 +288,14 @@ def _resolve_conda(
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
             companions.append(requirement)
             continue
-        kept = installed.get(name)
+        kept = before.packages.get(name)
         if kept and kept.origin == "conda" and not requirement.specifier:
             packages[name] = kept._replace(cuda=torch_build or kept.cuda) if kept.cuda else kept
             continue
         limit = _last_conda_torch(torch_build) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)
-        releases = releases_in_range(name, specifier, exclude_newer)
+        released = releases_in_range(name, specifier, exclude_newer)
+        releases = [each for each in released if supports_python(name, each, before.python)] or released
         version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
         if version:
             packages[name] = ResolvedPackage(

@@ -48,7 +48,7 @@ def build_has_no_code_for_newer_gpus(context: GuideContext) -> Iterator[Problem]
     seen: set[tuple[str, str]] = set()
     for environment in context.environments:
         torch = environment.state.packages.get("torch")
-        coverage = _coverage(context, torch) if torch else None
+        coverage = _coverage(context, torch) if torch and torch.version else None
         if not torch or not coverage or "H100" not in coverage.missing or _is_there_before(context, torch):
             continue
         version = torch.version.partition("+")[0]

@@ -131,9 +131,10 @@ def _status_with_pip(context: GuideContext, state: EnvironmentState, step: Insta
     is_file = not context.guide.commands and step.action.command.startswith("uv pip install -r ")
     if step.action.tool != "pip" and not is_file:
         return None
-    pip = step.before.packages.get("pip")
+    installed = step.before.packages.get("pip")
+    pip = installed.version if installed else state.pip
     is_old_python = bool(state.python) and satisfies(state.python, f"<={_LAST_OLD_PYTHON}.99")
-    if is_old_python or (pip and satisfies(pip.version, "<24.1")):
+    if is_old_python or (pip and satisfies(pip, "<24.1")):
         return None
     if state.image and not pip:
         return "unknown"

@@ -35,6 +35,15 @@ def test_conda_selects_a_cpu_build(name: str) -> None:
     assert [each.line for each in result.findings if each.id == "RUN189"] == ([5] if is_reported else [])
 
 
+@each_case(("python", "version"), [("3.8", "1.24.4"), ("3.9.7", "2.0.2"), ("3.11", "2.4.6")])
+def test_conda_selects_a_release_for_its_python(python: str, version: str) -> None:
+    text = sh(f"conda create -n x python={python}", "conda activate x", "conda install 'numpy>=1.20' torchvision")
+    result = audit_text(text, "SETUP.md", None, NoSolver()).audit
+    assert result
+    (state,) = result.traces[0][1].final_states
+    assert state.packages["numpy"].version == version
+
+
 @each_case(
     ("torch", "pins", "names"),
     [

@@ -39,6 +39,10 @@ SILENT = {
     "a build of conda for the CPU": "conda install pytorch==1.6.0 cpuonly -c pytorch",
     "a build of conda with code for H100": "conda install pytorch==2.0.1 pytorch-cuda=11.8 -c pytorch -c nvidia",
     "a wheel for the CPU": f"pip install torch==1.5.0+cpu {_FROM_TORCH_STABLE}",
+    "a wheel whose release is a variable": (
+        "pip install https://download.pytorch.org/whl/cu102/torch-${V}+cu102-cp38-cp38-linux_x86_64.whl"
+    ),
+    "a release that is a placeholder": f"pip install torch==<version>+cu102 {_FROM_TORCH_STABLE}",
     "a release of a later CUDA": "pip install torch==2.0.1 --index-url https://download.pytorch.org/whl/cu118",
 }
 

@@ -39,6 +39,10 @@ REFUSING = {
         "conda create -n x python=3.7 -y && conda activate x && pip install webui==3.48.0",
         "",
     ),
+    "an older pip of conda": (
+        "conda create -n x python=3.8 pip=22.3.1 -y && conda activate x && pip install webui==3.48.0",
+        "",
+    ),
     "uv": ("uv pip install webui==3.48.0", ""),
     "a range": ("pip install 'webui<4'", ""),
     "an image": ("docker run -it ubuntu:22.04 bash && pip install webui==3.48.0", "unknown"),
