@@ -66,8 +66,15 @@ def _absent(
     return "" if archive is None or archive.has_module(used.module) else used.module, False
 
 
-def last_release(wheels: Wheels, pin: Pin, has: Callable[[Pin], bool], *, until: float) -> Release | None:
-    """The last release before another one that has something; None if none is found."""
+def last_release(
+    wheels: Wheels,
+    pin: Pin,
+    has: Callable[[Pin], bool],
+    *,
+    until: float,
+    read: Callable[[Sequence[Pin]], object] | None = None,
+) -> Release | None:
+    """The last release before another one that has something; None if none is found. `read` reads several at once."""
     releases = [
         each for each in wheels.releases(pin.name)
         if each.day and not each.is_yanked and not is_prerelease(each.version)
@@ -80,7 +87,8 @@ def last_release(wheels: Wheels, pin: Pin, has: Callable[[Pin], bool], *, until:
     newest = date.fromisoformat(installed.day)
     days = [str(newest - timedelta(days=365 * years)) for years in _YEARS]
     counts = list(dict.fromkeys(filter(None, (sum(each.day <= day for each in older) for day in days))))
-    wheels.libraries([Pin(pin.name, older[count - 1].version) for count in counts])
+    if read:
+        read([_pin(older[count - 1]) for count in counts])
     for count, end in zip(counts, (len(older), *counts), strict=False):
         if has(_pin(older[count - 1])):
             return _between(older[count - 1 : end], has, until=until)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from envdoctor.forecast.absent_imports import SEARCH_SECONDS, indexed, last_release
-from envdoctor.forecast.script_breaks import scripts_of
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.resolution.index_facts import AbsentProgram, InstalledSet
 
@@ -41,5 +40,5 @@ def _certainly_has(wheels: Wheels, program: str, pin: Pin) -> bool:
 
 def _has(wheels: Wheels, pin: Pin, program: str) -> bool | None:
     """Whether a release has a program; None if its wheel cannot be read."""
-    library = wheels.library(pin) if wheels.fitting_wheel(pin) or wheels.any_wheel(pin) else None
-    return program in scripts_of(library.sources.entry_points) if library else None
+    programs = wheels.programs(pin)
+    return None if programs is None else program in programs

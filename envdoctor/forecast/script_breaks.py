@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Evidence
 from envdoctor.forecast.records import YOUR_CODE, Break
 from envdoctor.forecast.wheels import Pin, Wheels, is_foreign
+from envdoctor.package_index.wheel_metadata import console_scripts_of
 
 SHELL_FILES = re.compile(r".*\.(?:sh|bash|slurm|sbatch|ya?ml|mk)|(?:.*\.)?(?:Docker|Container|Make)file(?:\..*)?")
 # A program at the beginning of a line, after an operator, or after a word that starts another one.
@@ -54,8 +54,8 @@ class ScriptJudge:
         old, new = self.wheels.library(locked), self.wheels.library(pin)
         if old is None or new is None:
             return
-        after = scripts_of(new.sources.entry_points)
-        for name in scripts_of(old.sources.entry_points):
+        after = console_scripts_of(new.sources.entry_points)
+        for name in console_scripts_of(old.sources.entry_points):
             if name not in after and name in self.programs:
                 yield Break(
                     kind="script",
@@ -67,14 +67,3 @@ class ScriptJudge:
                     message=f"{YOUR_CODE} calls the program {name}, which is not installed any more",
                     evidence=(Evidence(self.programs[name], name, "entry_points.txt of both wheels"),),
                 )
-
-
-def scripts_of(text: str) -> tuple[str, ...]:
-    """The names of console scripts in entry_points.txt."""
-    parser = configparser.RawConfigParser(delimiters=("=",), strict=False)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
-        parser.read_string(text)
-    except configparser.Error:
-        return ()
-    return tuple(parser.options("console_scripts")) if parser.has_section("console_scripts") else ()

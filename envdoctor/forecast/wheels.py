@@ -23,7 +23,7 @@ from envdoctor.knowledge.versions import Key, version_key
 from envdoctor.package_index.python_library import Library
 from envdoctor.package_index.releases import Release, read_releases, releases_after
 from envdoctor.package_index.simple_index import File
-from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
+from envdoctor.package_index.wheel_metadata import Metadata, read_metadata, read_programs
 from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
 
 USES_FOLDER = "wheel-uses-3"  # increase the number when Uses changes
@@ -32,6 +32,7 @@ LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
 
 _POST_RELEASE = re.compile(r"\.?post\d+$")
 _PAGE, _METADATA, _SOURCES = "its page on the index", "METADATA", "Python sources"
+_PROGRAMS = "entry_points.txt"
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class ReadFiles:
         self.releases: dict[str, tuple[Release, ...]] = {}
         self.by_version: dict[str, dict[Key, Release]] = {}
         self.metadata: dict[File, Metadata] = {}
+        self.programs: dict[File, frozenset[str]] = {}
         self.sources: dict[File, WheelSources] = {}
         self.libraries: dict[File, Library] = {}
 
@@ -86,6 +88,12 @@ class Wheels:
     def read_metadata(self, pins: Iterable[Pin]) -> None:
         """Read METADATA of the wheels of these releases."""
         self._read_files(pins, self._read.metadata, read_metadata, _METADATA)
+
+    def programs(self, pin: Pin) -> frozenset[str] | None:
+        """The programs that the wheel of a release puts on PATH; None if it could not be read."""
+        self._read_files([pin], self._read.programs, read_programs, _PROGRAMS)
+        file = self.any_wheel(pin)
+        return self._read.programs.get(file) if file else None
 
     def read_sources(self, pins: Iterable[Pin]) -> None:
         """Read the Python sources of the wheels of these releases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from typing import NamedTuple
 
@@ -50,3 +51,23 @@ def _read_by_ranges(client: HttpClient, file: File) -> bytes:
     if len(members) != 1:
         raise RequestFailed(f"{file.name} has {len(members)} METADATA files, expected one")
     return wheel.read(members[0], limit=METADATA_BYTES)
+
+
+def read_programs(client: HttpClient, file: File) -> frozenset[str]:
+    """The programs that a wheel puts on PATH: its console scripts, and the files of its scripts directory."""
+    wheel = RemoteWheel(client, file)
+    points = [name for name in wheel.members if re.fullmatch(r"[^/]+\.dist-info/entry_points\.txt", name)]
+    texts = [wheel.read(name, limit=METADATA_BYTES).decode("utf-8", "replace") for name in points]
+    files = (name.rpartition("/")[2] for name in wheel.members if re.fullmatch(r"[^/]+\.data/scripts/[^/]+", name))
+    return frozenset((*files, *(name for text in texts for name in console_scripts_of(text))))
+
+
+def console_scripts_of(text: str) -> tuple[str, ...]:
+    """The names of console scripts in entry_points.txt."""
+    parser = configparser.RawConfigParser(delimiters=("=",), strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return ()
+    return tuple(parser.options("console_scripts")) if parser.has_section("console_scripts") else ()
