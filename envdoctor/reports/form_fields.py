@@ -6,9 +6,12 @@ import re
 from itertools import pairwise
 
 from envdoctor.reports.gpus import is_gpu_name
+from envdoctor.reports.handwritten import record_system
 from envdoctor.reports.handwritten_gpus import record_gpus
 from envdoctor.reports.section import Line, Section, first_group
 
+# `- TensorFlow version (use command below): 2.3.0` of the form that TensorFlow had until 2022
+BULLET = re.compile(r"[-*] {1,3}([\w/ ]{4,40}?)(?: ?\([^()\n]{1,120}\))?: {0,3}(\S.{0,120})$")
 EMPTY = ("_no response_", "no response", "n/a", "-", "none")
 # `12.3`, `CUDA v11.2, cudnn-11.2-windows-x64`, `cuda_11.8.0_522.06_windows`, not the cuDNN in `8.9.6`
 TOOLKIT = r"(?i)^(?:cuda[\s:_-]{0,3}v?|v)?(1\d\.\d{1,2})(?!\d)"
@@ -29,11 +32,16 @@ def parse_form_fields(lines: list[Line]) -> Section | None:
 
     CUDA 12.5
     ```
+
+    The form that TensorFlow had before is a list: `- CUDA/cuDNN version: 10.1/7.6`.
     """
     fields: dict[str, tuple[str, int]] = {}
     for title, value in pairwise(lines):
         if title.text[0] == "#" and value.text[0] != "#" and value.text.lower() not in EMPTY:
             fields.setdefault(title.text.strip("# *:").lower(), (value.text.strip("`* "), value.number))
+    for line in lines:
+        if match := BULLET.match(line.text):
+            fields.setdefault(match[1].strip().lower(), (match[2], line.number))
     section = Section("issue form")
     if "tensorflow version" in fields:
         _record_tensorflow(section, fields)
@@ -46,8 +54,8 @@ def parse_form_fields(lines: list[Line]) -> Section | None:
 
 
 CONSUMED = (
-    "tensorflow version", "cuda/cudnn version", "gpu model and memory", "onnx runtime version or commit id",
-    "execution provider library version",
+    "tensorflow version", "cuda/cudnn version", "os platform and distribution", "gpu model and memory",
+    "onnx runtime version or commit id", "execution provider library version",
 )  # fmt: skip
 
 
@@ -60,6 +68,7 @@ def _record_tensorflow(section: Section, fields: dict[str, tuple[str, int]]) -> 
     if versions:
         section.add_distribution("tensorflow", versions[-1])
     section.set_fact("cuda.nvcc_version", first_group(TOOLKIT, _value(fields, "cuda/cudnn version")))
+    record_system(section, _value(fields, "os platform and distribution"))
     gpu = _value(fields, "gpu model and memory").partition(",")[0]
     if gpu and is_gpu_name(gpu):
         record_gpus(section, gpu)

@@ -229,7 +229,7 @@ def _record_venv(section: Section, value: str) -> bool:
     return "stack.kind" in section.facts
 
 
-def _record_system(section: Section, value: str) -> bool:
+def record_system(section: Section, value: str) -> bool:
     """`Ubuntu 22.04 LTS (glibc 2.35)`, `Windows 11, WSL 2 (1.2.5.0), kernel 5.15.90.1`, `Linux-6.8.0-x86_64-...`."""
     if not OS_NAMES.search(value):
         return False
@@ -338,7 +338,7 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     (_record_python, ("python", "cpython")),
     (_record_python_path, ("python executable", "python path", "python bin")),
     (_record_venv, ("virtual env", "virtual environment")),
-    (_record_system, (
+    (record_system, (
         "os", "os name", "os version", "operating system", "system", "platform", "host", "host os", "distro",
         "distribution", "linux distro", "environment", "os/platform", "os / platform", "\u7cfb\u7edf",
         "\u64cd\u4f5c\u7cfb\u7edf",

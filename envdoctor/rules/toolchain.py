@@ -13,6 +13,7 @@ from envdoctor.knowledge.cuda import first_toolkit, toolkit, toolkits_for
 from envdoctor.knowledge.versions import major_minor, satisfies
 from envdoctor.rules.facts import (
     first_in_use,
+    framework_without_torch,
     gpu_label,
     gpus_of,
     is_from_report,
@@ -255,7 +256,10 @@ def _is_new_flashinfer(stack: Stack) -> bool:
 
 def _uses_nvcc(stack: Stack) -> bool:
     """Whether nvcc is used: wheels do not call it, but a pasted report may be about a build."""
-    if is_without_cuda(stack) and not first_in_use(stack, *FROM_SOURCE):
+    # TensorFlow and JAX compile without nvcc.
+    if (is_without_cuda(stack) or framework_without_torch(stack)) and not first_in_use(
+        stack, *FROM_SOURCE, *AT_RUN_TIME
+    ):
         return False
     return is_from_report(stack) or bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE))
 

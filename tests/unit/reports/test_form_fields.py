@@ -49,6 +49,52 @@ def test_other_tensorflows_are_not_reported(version: str, system: str, cuda: str
     assert "PY010" not in rules_of(tensorflow_form(version, system, cuda, gpu))
 
 
+def old_tensorflow_form(version: str, cuda: str, system: str = "Linux Ubuntu 18.04") -> str:
+    return (
+        "**System information**\n- OS Platform and Distribution (e.g., Linux Ubuntu 16.04): " + system + "\n"
+        "- TensorFlow installed from (source or binary): binary\n"
+        f"- TensorFlow version (use command below): {version}\n- Python version: 3.8.2\n"
+        f"- CUDA/cuDNN version: {cuda}\n- GPU model and memory: GeForce GTX 1080, 8GB\n"
+    )
+
+
+@each_case(
+    ("version", "cuda", "is_reported"),
+    [
+        ("v2.3.0-rc2-23-gb36436b087 2.3.0", "10.2, 8.0.2", True),
+        ("2.3.0", "10.1/7.6", False),
+        ("2.4.1", "11.0/8.0", False),
+        ("2.4.1", "11.2/8.1", True),
+        ("2.8.0", "CUDA 12.1 / cuDNN 8.9", True),
+        ("2.8.0", "11.7", False),
+        ("2.15.0", "11.8", False),
+    ],
+)
+def test_toolkits_of_another_cuda_than_tensorflow_loads(version: str, cuda: str, is_reported: bool) -> None:
+    assert ("PY011" in rules_of(old_tensorflow_form(version, cuda))) is is_reported
+
+
+def test_conda_and_wheels_have_the_libraries_of_tensorflow() -> None:
+    for line in ("cudatoolkit==11.2.2", "nvidia-cuda-runtime-cu11==11.8.89", "torch==2.1.0"):
+        assert "PY011" not in rules_of(
+            old_tensorflow_form("2.8.0", "12.1") + f"\npip freeze:\n{line}\nnumpy==1.24.1\n"
+        )
+
+
+def test_the_list_that_tensorflow_had_as_a_form_is_read() -> None:
+    report = parse_report(old_tensorflow_form("2.3.0", "10.1/7.6"))
+    assert report.stack.distributions.value["tensorflow"].version == "2.3.0"
+    assert (report.machine.system.os.value, report.machine.cuda.nvcc_version.value) == ("Linux Ubuntu 18.04", "10.1")
+    assert [gpu.name.value for gpu in report.machine.gpus.value] == ["GeForce GTX 1080"]
+
+
+def test_gcc_is_not_compared_with_the_toolkit_of_tensorflow() -> None:
+    text = (
+        tensorflow_form("2.8.0", "Ubuntu 22.04", "11.2") + "### GCC/compiler version\n\ngcc (Ubuntu 11.3.0) 11.3.0\n"
+    )
+    assert "CUDA003" not in rules_of(text)
+
+
 def test_tensorflow_next_to_torch_is_for_tensorboard() -> None:
     text = "Windows 11, RTX 3060\ntensorflow==2.15.0\ntorch==2.1.2+cu121\ntorchvision==0.16.2+cu121\n"
     assert "PY010" not in rules_of(text)
