@@ -13,6 +13,8 @@ from envdoctor.reports.section import Line, Section
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
 REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
 # vLLM's collect_env prints TORCH_CUDA_ARCH_LIST among its build flags.
+# An entry of `environment:` in a Compose file.
+YAML_ENTRY = re.compile(r"(?:- )?([A-Z][A-Z0-9_]{1,60}): {1,4}([\"']?)([\w.,:/-]{0,80})\2$")
 BUILD_FLAGS = re.compile(r"CUDA Archs: (\d+\.\d[\d.+;PTX ]*?);? ROCm:")
 # What follows a value in the report of an experiment: `1, same test:`.
 EXPERIMENT = re.compile(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
@@ -39,6 +41,7 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
     section = Section("environment variables")
     slurm: dict[str, str] = {}
     _record_shown(section, lines)
+    _record_mapping(section, lines)
     for line in lines:
         if flags := BUILD_FLAGS.search(line.text):
             section.environment.setdefault("TORCH_CUDA_ARCH_LIST", flags[1])
@@ -64,6 +67,17 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
     if "SLURM_JOB_ID" in slurm:
         section.set_fact("slurm", slurm)
     return section if section.facts else None
+
+
+def _record_mapping(section: Section, lines: list[Line]) -> None:
+    """Record the entries below `environment:` of a Compose file, and `env:` of other YAML."""
+    inside = False
+    for line in lines:
+        match = YAML_ENTRY.match(line.text) if inside else None
+        if match and is_relevant(match[1]):
+            section.environment.setdefault(match[1], redact_variable(match[1], match[3]))
+            section.consumed.add(line.number)
+        inside = match is not None or (line.key in ("environment", "env") and not line.value)
 
 
 # `echo $CUDA_VISIBLE_DEVICES`, with the value after an arrow or on the next line.

@@ -36,7 +36,7 @@ def _record_torch_without_kernels(section: Section, match: re.Match[str]) -> Non
 
 def _record_listed_capabilities(section: Section, match: re.Match[str]) -> None:
     """The list in the warning of torch 2.11 and newer, a line for each architecture of the build."""
-    found = re.findall(r"- (\d{1,2})\.(\d) which", match[1])
+    found = re.findall(r"[-\u2022] (\d{1,2})\.(\d) which", match[1])
     section.set_fact("stack.torch.architectures", tuple(f"sm_{major}{minor}" for major, minor in found))
 
 
@@ -122,8 +122,8 @@ MESSAGES = (
     # - 7.5 which supports hardware CC >=7.5,<8.0
     Message(
         "which supports hardware CC",
-        r"((?:^|\n)[^\n]{0,60}- \d{1,2}\.\d which supports hardware CC(?:[^\n]{0,80}\n[^\n]{0,60}- \d{1,2}\.\d which "
-        r"supports hardware CC){0,15})",
+        r"((?:^|\n)[^\n]{0,60}[-\u2022] \d{1,2}\.\d which supports hardware CC(?:[^\n]{0,80}\n[^\n]{0,60}[-\u2022] "
+        r"\d{1,2}\.\d which supports hardware CC){0,15})",
         _record_listed_capabilities,
     ),
     # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
@@ -215,9 +215,11 @@ MESSAGES = (
         _record_unsloth,
     ),
     # Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
+    # Found GPU0 NVIDIA GeForce GTX 1070 Ti which is of compute capability (CC) 6.1.
     Message(
-        "which is of cuda capability",
-        r"Found GPU\d{1,2} ([A-Z][\w /()-]{2,60}?) which is of cuda capability (\d{1,2}\.\d)",
+        "which is of c",
+        r"Found GPU\d{1,2} ([A-Z][\w /()-]{2,60}?) which is of (?:cuda capability|compute capability \(CC\)) "
+        r"(\d{1,2}\.\d)",
         lambda section, match: _record_gpu(section, match[1], match[2]),
     ),
     # Ultralytics 8.3.40 Python-3.11.9 torch-2.5.1+cu121 CUDA:0 (NVIDIA GeForce RTX 3060, 12287MiB)

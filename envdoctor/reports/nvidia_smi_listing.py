@@ -149,7 +149,7 @@ def _record_errors(section: Section, index: int, fields: dict[str, str]) -> None
         and ("uncorrectable" in key or key.endswith("double bit total"))
     ]
     section.set_gpu_fact(index, "ecc_uncorrected", sum(counts) if counts else None)
-    if "remapping failure occurred" in fields:
+    if {"remapping failure occurred", "remapped rows/pending"} & fields.keys():
         section.set_gpu_fact(
             index,
             "remapped_rows",
@@ -157,7 +157,7 @@ def _record_errors(section: Section, index: int, fields: dict[str, str]) -> None
                 parse_number(fields.get("remapped rows/correctable error", "")) or 0,
                 parse_number(fields.get("remapped rows/uncorrectable error", "")) or 0,
                 fields.get("remapped rows/pending", fields.get("pending", "No")) == "Yes",
-                fields["remapping failure occurred"] == "Yes",
+                fields.get("remapping failure occurred") == "Yes",
             ),
         )
     reasons = {

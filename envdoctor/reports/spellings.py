@@ -26,6 +26,11 @@ SEPARATED = re.compile(
 )
 # `vllm0.8.5`, `tf2.12.0`; not `pytorch2.4.0-cuda12.1` of an image.
 GLUED = re.compile(rf"(?<![\w./@+-])(?P<name>[A-Za-z][A-Za-z_-]{{1,30}})(?P<version>{VERSION})(?![\w./-]|\.\d)")
+# `torch: 2.1.2 -> 2.2.1`: the later release is installed.
+UPGRADE = re.compile(
+    rf"^(?P<start>\W{{0,12}}(?P<name>[A-Za-z][A-Za-z0-9_-]{{1,30}})[`*\"']{{0,3}}\s?:[\s`*\"']{{0,5}}){VERSION}"
+    rf"[`*\"']{{0,3}}\s{{0,2}}(?:-{{1,2}}>|=>|\u2192)[\s`*\"']{{0,5}}(?={VERSION})"
+)
 # Names of two words that a sentence does not show as one.
 SPACED_NAMES = re.compile(
     r"(?i)\b(onnx ?runtime[ -]gpu|onnx runtime|flash attention|hugging ?face hub)(?=\W{1,4}v?\d)"
@@ -80,6 +85,7 @@ def usual_spelling(text: str) -> str:
     text = SPACED_NAMES.sub(lambda match: match[1].replace(" ", "-"), text)
     text = NAMED_VERSION.sub(_with_version_word, text)
     text = SEPARATED.sub(_separated, text)
+    text = UPGRADE.sub(lambda match: match["start"] if _is_component(match["name"]) else match[0], text)
     return GLUED.sub(_unglued, text)
 
 

@@ -29,6 +29,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 # distributions of 0.20.0 to 0.21.0 (measured 2026-11-21).
 VLLM_TOGGLES_SEGMENTS, VLLM_READS = "0.20.1", "PYTORCH_CUDA_ALLOC_CONF"
 ALLOCATOR_VARIABLES = (VLLM_READS, "PYTORCH_ALLOC_CONF")
+NO_DEVICE_NAMES = ("all", "auto", "gpu", "cuda", "cuda:0")  # for CUDA_VISIBLE_DEVICES, CUDA accepts numbers and UUIDs
 FIRST_TORCH_WITH_ALLOC_CONF = (2, 10)  # docs.pytorch.org/docs/2.10/cuda_environment_variables.html
 DISABLED_PATHS = {
     "NCCL_P2P_DISABLE": "peer access",
@@ -88,10 +89,11 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
 
 @rule("ENV017", kind="environment", severity="warning", cause="cuda-device-selection")
 def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """torch finds no GPU in a report, and CUDA_VISIBLE_DEVICES is empty, -1, or starts with another number than 0.
+    """CUDA_VISIBLE_DEVICES of a report is a word such as `all`; or it is empty, -1, or no 0, and torch finds no GPU.
 
     A number that does not exist hides all GPUs: `CUDA_VISIBLE_DEVICES=1` on a machine with one GPU, or in a worker or
     container with one GPU, where it has the number 0. Unless the report lists the GPUs, torch must have found none.
+    `all` is a value of NVIDIA_VISIBLE_DEVICES; CUDA finds no GPU of this name.
 
     Fix: unset it, or use the numbers that `nvidia-smi -L` lists in the same process.
 
@@ -101,18 +103,30 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     """
     value = _variables(machine).get("CUDA_VISIBLE_DEVICES")
     first = (value or "").split(",")[0].strip()
-    if value is None or not is_reported(machine.gpus) or not re.fullmatch(r"|-1|[1-9]\d{0,2}", first):
+    if value is None or not is_reported(machine.gpus) or stack.cuda_available.value is True:
+        return
+    if first.lower() in NO_DEVICE_NAMES:
+        yield _hidden_devices(machine, stack, value, "it names no GPU; `all` is a value of NVIDIA_VISIBLE_DEVICES")
+        return
+    if not re.fullmatch(r"|-1|[1-9]\d{0,2}", first):
         return
     number = len(machine.gpus.value or ())
     listed = stack.cuda_available.value is False or "nvidia-smi" in machine.gpus.source  # a person may omit GPUs
-    exceeds = listed and stack.cuda_available.value is not True and names_no_gpu(first, number)
+    exceeds = listed and names_no_gpu(first, number)
     if not exceeds and (machine.gpus.state != "unreadable" or stack.cuda_available.value is not False):
         return
-    yield Problem(
-        "warning",
-        f"CUDA_VISIBLE_DEVICES={value!r}, but the GPUs have the numbers 0 to {number - 1}"
+    reason = (
+        f"but the GPUs have the numbers 0 to {number - 1}"
         if exceeds
-        else f"CUDA_VISIBLE_DEVICES={value!r}, and torch finds no GPU: it names none, or one that does not exist",
+        else "and torch finds no GPU: it names none, or one that does not exist"
+    )
+    yield _hidden_devices(machine, stack, value, reason)
+
+
+def _hidden_devices(machine: Machine, stack: Stack, value: str, reason: str) -> Problem:
+    return Problem(
+        "warning",
+        f"CUDA_VISIBLE_DEVICES={value!r}, {reason}",
         (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
          evidence("cuda_available", stack.cuda_available)),
         "Unset it, or use the numbers that the GPUs have in the process.",
