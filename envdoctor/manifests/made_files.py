@@ -29,13 +29,18 @@ _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", 
 _COMPILED = re.compile(r"\bpip-compile\b|\b(?:pip compile|freeze|pipreqs|lock)\b|(?<=\s)export\b", re.IGNORECASE)
 
 
-def can_come_from_elsewhere(guide: Guide, checkout: Checkout, path: str, uses: Container[int]) -> bool:
-    """Whether a step makes, downloads or clones a file, or a reader is to replace its name. `uses` are its lines."""
+def can_come_from_elsewhere(
+    guide: Guide, checkout: Checkout, path: str, uses: Container[int], built: Container[str] = _BUILT
+) -> bool:
+    """Whether a step makes, downloads or clones a file, or a reader is to replace its name.
+
+    `uses` are its lines, and `built` the first folders of files that steps make.
+    """
     path = posixpath.normpath(path)
     name = path.rpartition("/")[2]
     first = path.partition("/")[0]
     clones = {repository_name(each.url) for each in _clones(guide)}
-    if path.startswith("..") or first in _BUILT or _PLACEHOLDER.search(path) or first in clones:
+    if path.startswith("..") or first in built or _PLACEHOLDER.search(path) or first in clones:
         return True
     if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
         return True

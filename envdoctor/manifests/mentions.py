@@ -45,7 +45,7 @@ _LOWER: dict[Status, Status] = {"error": "warning", "warning": "info"}
 # What programs of the checkout need: of packages that the text states, no command makes an error of it.
 _OF_PYTHON = re.compile(r"matching Python (?:ABI|implementation|version)")
 OF_PROGRAMS = frozenset({"RUN078", "RUN181", "RUN224"})
-OF_CODE = OF_PROGRAMS | {"RUN222", "RUN225", "RUN256", "RUN257"}  # what code imports, calls and reads
+OF_CODE = OF_PROGRAMS | {"RUN222", "RUN225", "RUN256", "RUN257", "RUN260"}  # what code imports, calls and reads
 # What an open version resolves to today: a command that is commented out takes no release.
 _OF_TODAY = frozenset({"RUN003", "RUN017"})
 

@@ -1,4 +1,4 @@
-"""The files that the cells of a notebook read, by the literals in calls of known functions."""
+"""The files that code reads, by the literals in calls of known functions: that of a cell of a notebook, or a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envdoctor.manifests.notebook_names import Cell
 _READS = re.compile(
     r"(?:np|numpy)\.(?:load|loadtxt|genfromtxt)|(?:pd|pandas)\.read_(?:csv|json|excel|parquet|pickle|table|feather)"
     r"|torch\.load|joblib\.load|(?:PIL\.)?Image\.open|open|cv2\.imread|plt\.imread|(?:sf|soundfile)\.read|librosa\.load"
-    r"|torchaudio\.load"
+    r"|torchaudio\.load|OmegaConf\.load|torch\.jit\.load|(?:scipy\.io|sio)\.loadmat"
 )
 _LOADS = re.compile(r"(?:datasets\.)?load_dataset")  # with data_files
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "pandas"})
@@ -36,7 +36,7 @@ def read_files(cells: Sequence[Cell]) -> list[FileRead]:
     for cell in cells:
         for node in cell.tree.body if cell.tree else ():
             for call in _calls(node):
-                path, uses = _path(call, values)
+                path, uses = read_path(call, values)
                 if path and _FILE.fullmatch(path):
                     before = found.get(path, FileRead(path, cell.line(call), 0))
                     found[path] = before._replace(mentions=before.mentions + uses)
@@ -75,20 +75,25 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
         yield from _calls(child)
 
 
-def _path(call: ast.Call, values: Mapping[str, str]) -> tuple[str, int]:
+def read_path(call: ast.Call, values: Mapping[str, str]) -> tuple[str, int]:
     """The path that a call reads, and how often the call itself has it; empty if it reads no known one."""
-    function = ast.unparse(call.func)
-    argument: ast.expr | None = None
-    if _READS.fullmatch(function) and call.args:
-        argument = call.args[0] if function != "open" or _is_for_reading(call) else None
-    elif _LOADS.fullmatch(function) and call.args and isinstance(call.args[0], ast.Constant):
-        is_local = call.args[0].value in _FORMATS
-        argument = next((each.value for each in call.keywords if each.arg == "data_files" and is_local), None)
+    argument = read_argument(call)
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument.value, 1
     if isinstance(argument, ast.Attribute) and isinstance(argument.value, ast.Name):
         return values.get(f".{argument.attr}", ""), 0
     return (values.get(argument.id, ""), 0) if isinstance(argument, ast.Name) else ("", 0)
+
+
+def read_argument(call: ast.Call) -> ast.expr | None:
+    """The expression of the path that a call reads; None if it reads none."""
+    function = ast.unparse(call.func)
+    if _READS.fullmatch(function) and call.args:
+        return call.args[0] if function != "open" or _is_for_reading(call) else None
+    if _LOADS.fullmatch(function) and call.args and isinstance(call.args[0], ast.Constant):
+        is_local = call.args[0].value in _FORMATS
+        return next((each.value for each in call.keywords if each.arg == "data_files" and is_local), None)
+    return None
 
 
 def _is_for_reading(call: ast.Call) -> bool:

@@ -36,7 +36,7 @@ class SourceFiles(Protocol):
 
 
 class Call(NamedTuple):
-    """A call of a function of another package, or of a method of an object: `.to_markdown`."""
+    """A call of a function of another package, of `open`, or of a method of an object: `.to_markdown`."""
 
     name: str  # dotted, with its module
     node: ast.Call
@@ -190,6 +190,8 @@ class _Reader:
             yield from self._use(file, [first, *rest], call)
         elif imported := file.imports.get(first):
             yield from self._of_import(file, imported, rest, call)
+        elif isinstance(function, ast.Name) and first == "open":
+            yield Call(first, call, file.path)
         elif isinstance(function, ast.Attribute):
             self._use_method_of_object(function.attr)
             yield Call(f".{function.attr}", call, file.path)

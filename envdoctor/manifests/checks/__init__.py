@@ -55,6 +55,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     program_imports,
     python_code,
     python_ranges,
+    read_files,
     refused_arguments,
     refused_commands,
     replaced_extensions,
