@@ -37,6 +37,7 @@ from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies, synced_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
+from envdoctor.manifests.joint_solutions import solvable_pins
 from envdoctor.manifests.stated_python import StatedTarget, stated_target
 from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.manifests.tried_commands import with_tried_commands
@@ -318,7 +319,7 @@ def _audit_commands(  # noqa: PLR0917
         findings=findings,
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
-        requirements=_proposed(audit, document, text, machine, stated),
+        requirements=_proposed(audit, document, text, machine, stated=stated, solver=solver),
     )
     return FileAudit(result, document, audit.environment, audit)
 
@@ -357,21 +358,20 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
 
 
 def _proposed(
-    audit: GuideAudit, document: Document, text: str, machine: Machine | None, stated: StatedTarget
-) -> tuple[str, ...]:
-    """The proposed pins, if there are problems and one changes; of a list of all packages those that differ.
-
-    They are not solved here: pins of which the tables know that they contradict are not proposed.
-    """
+    audit: GuideAudit, document: Document, text: str, machine: Machine | None, *, stated: StatedTarget,
+    solver: StepSolver | None,
+) -> tuple[str, ...]:  # fmt: skip
+    """The proposed pins, if there are problems and one changes; of a list of all packages those that differ."""
     words = {*text.split(), *document.pins}
-    changed = tuple(requirement for requirement in audit.requirements if requirement not in words)
-    if not problems_of(audit.findings) or not changed:
+    if not problems_of(audit.findings) or words.issuperset(audit.requirements):
         return ()
     name = "requirements.txt"
     pins = _audit_document(read_input("\n".join(audit.requirements), name, Files(None)), machine, NoSolver(), stated)
     if any(finding.status == "error" for finding in pins.findings):
         return ()
-    return changed if is_list(document, text) else audit.requirements
+    proposed = solvable_pins(audit.main, solver)
+    changed = tuple(requirement for requirement in proposed if requirement not in words)
+    return changed if is_list(document, text) or not changed else proposed
 
 
 def _audit_document(

@@ -26,6 +26,7 @@ from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.joint_solutions import contradiction
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -237,8 +238,10 @@ class _Trials:
         for _ in range(_ROUNDS):
             if trial is None or trial.is_clean or joined is None:
                 break
-            joined = None if trial.conflict else _joined(joined, trial.findings)
-            trial = self._trial(finding, joined) if joined else trial
+            further = None if trial.conflict else _joined(joined, trial.findings)
+            trial = self._trial(finding, further) if further else trial
+            # A joined command that was not tried is no better than the one with a consequence.
+            joined = None if trial is None else further
         if trial is None or trial.is_clean:
             return joined, ""
         return None, _consequence(remedy, first or trial)
@@ -252,12 +255,24 @@ class _Trials:
         if found is None:
             return None
         key = (*found, bool(failing), remedy.commands)
+        if key not in self.tried and (conflict := "" if failing else self._contradiction(found, remedy)):
+            self.tried[key] = _Trial(conflict, ())
         if key not in self.tried:
             is_possible = len(self.tried) < _MAX_COMMANDS and time.monotonic() < self.end
             tried = partial(self._try, self.paths[found[0]], found[1], remedy, is_part=bool(failing))
             self.tried[key] = tried() if is_possible else None
             self.untried |= set() if is_possible else {remedy.commands}
         return self.tried[key]
+
+    def _contradiction(self, found: tuple[int, int], remedy: Remedy) -> str:
+        """Why the requirements of the environment have no solution with those of a remedy; empty if they have one."""
+        path = self.paths[found[0]]
+        last = path.context.guide.actions[found[1]]
+        install = next((each for each in path.context.trace.installs if each.action.command == last.command), None)
+        steps = _installs_of(remedy)
+        if install is None or any(step.no_deps or step.from_source for step in steps):
+            return ""
+        return contradiction(install, {_name(text): text for step in steps for text in step.packages}, self.solver)
 
     def _failing(self, line: int) -> tuple[int, int] | None:
         """The number of a path, and the index of its step without a solution that a line is part of."""

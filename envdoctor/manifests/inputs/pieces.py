@@ -85,13 +85,18 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         for requirement in action.unknown
     ]
     invalid = [
-        f"`{requirement.text}` (line {requirement.line}): its version is not valid"
+        (action.tool, f"`{requirement.text}` (line {requirement.line})")
         for guide in guides
         for action in guide.actions
         if isinstance(action, Install)
         for requirement in action.requirements
         if not requirement.has_valid_specifier
     ]
+    of_conda = list(dict.fromkeys(text for tool, text in invalid if tool == "conda"))
+    versions = [f"{text}: its version is not valid" for tool, text in invalid if tool != "conda"]
+    if of_conda:  # an export has hundreds of libraries with versions such as 9b and 1.1.1k
+        further = f" and {len(of_conda) - 1} more packages of conda" if len(of_conda) > 1 else ""
+        versions.append(f"{of_conda[0]}{further}: a version that pip cannot compare")
     references = [
         _unknown_release(requirement)
         for guide in guides
@@ -101,4 +106,4 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         if _has_unknown_release(requirement, action)
     ]
     blocks = [each for guide in guides for each in guide.unread]
-    return tuple(dict.fromkeys([*missing, *unknown, *invalid, *references, *blocks]))
+    return tuple(dict.fromkeys([*missing, *unknown, *versions, *references, *blocks]))

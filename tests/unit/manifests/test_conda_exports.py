@@ -7,7 +7,9 @@ from pathlib import Path
 from support.cases import each_case
 from support.program_imports import audit_imports
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests.certain_packages import is_conda_base
+from envdoctor.resolution.step import NoSolver
 
 BUILDS = ("_libgcc_mutex=0.1=main", "bzip2=1.0.8=h7b6447c_0", "tzdata=2022c=h04d1e81_0", "python=3.12.1=h12debd9_0")
 EXPORTS: dict[str, tuple[tuple[str, ...], list[str]]] = {  # packages of conda, and the states of the findings
@@ -36,3 +38,12 @@ def test_what_conda_can_bring_to_an_environment(name: str, tmp_path: Path) -> No
 def test_libraries_of_the_system() -> None:
     assert all(map(is_conda_base, ("libgcc-ng", "libffi", "openh264", "xorg-libx11", "ld-impl-linux-64")))
     assert not any(map(is_conda_base, ("librosa", "libcst", "scipy", "pyqt", "libsvm", "yaml-tools")))
+
+
+def test_versions_of_libraries_of_conda_are_one_line(tmp_path: Path) -> None:
+    items = ("jpeg=9b=h024ee3a_2", "openssl=1.1.1k=h27cfd23_0", "numpy=1.19.2", "torchvision=0.9b")
+    text = "dependencies:\n" + "".join(f"  - {each}\n" for each in items)
+    unread = audit_text(text, str(tmp_path / "environment.yml"), None, NoSolver()).result.coverage.unread
+    assert unread == (
+        "`jpeg=9b=h024ee3a_2` (line 2) and 2 more packages of conda: a version that pip cannot compare",
+    )

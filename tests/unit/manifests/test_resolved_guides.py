@@ -88,6 +88,20 @@ def test_pins_that_contradict_are_not_proposed(solver: UvStepSolver, tmp_path: P
     assert not result.requirements  # torch 2.15.0 with torchvision 0.21.0
 
 
+@pytest.mark.parametrize(("bound", "is_proposed"), [("accelerate<1.3", False), ("accelerate<2", True)])
+def test_pins_that_a_package_outside_of_the_tables_excludes_are_not_proposed(
+    bound: str, is_proposed: bool, solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", "limits-accelerate", "1.0", requires=[bound])
+    packages = "transformers==4.56.2 accelerate==1.2.1 limits-accelerate==1.0"
+    result = audit(
+        tmp_path, sh("conda create -n x python=3.10", "conda activate x", f"pip install {packages}"), solver
+    )
+    (problem,) = found(result, "RUN004")
+    assert ("accelerate==1.10.1" in result.requirements) == is_proposed
+    assert bool(problem.remedies) == is_proposed
+
+
 def test_an_index_of_a_company_can_have_a_package_that_pypi_lacks(solver: UvStepSolver, tmp_path: Path) -> None:
     step = "pip install torch==2.6.0 no-such-package-of-pypi"
     assert found(audit(tmp_path, sh(step), solver), "RUN015")

@@ -1,0 +1,62 @@
+"""Whether requirements have a solution together, as the solver of the steps finds it.
+
+The built-in tables do not have the requirements of all packages, and an installer does not compare a command with the
+requirements of what is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from envdoctor.manifests.assumed_python import USUAL_PYTHON
+from envdoctor.manifests.corrected_pins import CorrectedSet
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.resolver import ResolverTarget
+from envdoctor.resolution.step import StepProblem, StepSolver, apart
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
+
+_UNREAD = ("was not found in the package registry", "no usable wheels")  # another index or a build can have it
+
+
+def solvable_pins(corrected: CorrectedSet, solver: StepSolver | None) -> tuple[str, ...]:
+    """The requirements of a set, else those with the ranges of the guide; none if neither has a solution.
+
+    Without a solver, the requirements as they are.
+    """
+    solver = apart(solver)
+    if solver is None or solver.reason or corrected.image:
+        return corrected.requirements
+    target = ResolverTarget(corrected.architecture, corrected.python or USUAL_PYTHON, corrected.glibc)
+    lists = dict.fromkeys((corrected.requirements, corrected.wanted))
+    return next((texts for texts in lists if not _conflict(texts, target, solver)), ())
+
+
+def contradiction(install: InstallStep, changes: dict[str, str], solver: StepSolver | None) -> str:
+    """Why what a guide requires in an environment has no solution with other requirements; empty if it has one.
+
+    `changes` replace the requirements of their packages. Empty also where the guide alone has no solution, and where
+    a part of it comes from no index.
+    """
+    state = install.after
+    if solver is None or solver.reason or state.image or state.resolution not in ("solved", "tables", "partial"):
+        return ""
+    own = _requirements(state)
+    found = _conflict((own | changes).values(), install.target, solver)
+    return found if found and not _conflict(own.values(), install.target, solver) else ""
+
+
+def _requirements(state: EnvironmentState) -> dict[str, str]:
+    """What the steps of pip and uv require from an index. A release of torch counts without its build."""
+    return {
+        name: f"{name}{each.specifier.partition('+')[0] if name in TORCH_FAMILY else each.specifier}"
+        for name, each in state.requested.items()
+        if not each.wheel and each.version and ("PyPI" in each.origin or each.origin.startswith("the PyTorch index"))
+    }
+
+
+def _conflict(texts: Iterable[str], target: ResolverTarget, solver: StepSolver) -> str:
+    parsed = tuple(each for text in texts if (each := parse_install_requirement(text, 1)))
+    solution = solver(StepProblem(parsed, (), (), {}, target))
+    return "" if solution is None or any(each in solution.conflict for each in _UNREAD) else solution.conflict
