@@ -16,6 +16,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_releases,
     absent_scripts,
     absent_tool_files,
+    activations,
     batch_jobs,
     builds,
     called_needs,
