@@ -198,3 +198,14 @@ def test_a_misspelt_sub_command_resembles_no_other_program() -> None:
 def test_a_build_without_nvcc_and_hipcc() -> None:
     found = all_causes("CMake Error at CMakeLists.txt:45 (message):\n  Neither CUDA nor HIP found")
     assert [each.cause for each in found] == ["cuda-home-missing"]
+
+
+def test_ollama_names_its_library_after_the_devices() -> None:
+    line = 'level=INFO source=gpu.go:560 msg="no nvidia devices detected" library=/usr/lib/libcuda.so.550.107.02'
+    assert [each.cause for each in all_causes(line)] == ["no-nvidia-gpu"]
+    assert all_causes(f"docker logs ollama\n{line}")[0].cause == "container-no-gpu"
+
+
+def test_a_gpu_that_is_not_available_anymore_is_not_a_removed_name() -> None:
+    found = all_causes("After installing pytorch 1.9.0 my GPU is not available anymore: is_available=False")
+    assert "library-too-new" not in [each.cause for each in found]
