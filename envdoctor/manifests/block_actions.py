@@ -53,6 +53,9 @@ _SESSION = frozenset({"console", "shell-session", "shellsession", "sh-session", 
 _PYTHON = frozenset({"python", "py", "python3", "ipython", "pycon"})
 _PLAIN_TEXT = frozenset(
     {"", "text", "txt", "plaintext", "ini", "requirements", "requirements.txt", "pip-requirements", "pip", "none"}
+    # Of the README template of Papers with Code, and others that name the purpose of the commands.
+    | {"setup", "train", "training", "eval", "evaluate", "evaluation", "test", "install", "installation", "run"}
+    | {"usage", "inference", "demo", "code", "command", "commands", "linux", "ubuntu", "unix", "git", "conda"}
 )
 _VARIABLE_FILES = frozenset({"env", "dotenv", "properties"})
 _FILE_NAME = re.compile(

@@ -88,6 +88,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     wheel_contents,
     wheel_pages,
     wheels,
+    windows_commands,
 )
 from envdoctor.manifests.checks.certainty import with_evidence
 from envdoctor.manifests.context import GuideContext

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line
+from envdoctor.manifests.checks.windows_commands import SHELLS, names_windows
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
@@ -17,14 +18,10 @@ from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
 
 VENV = "https://docs.python.org/3/library/venv.html#how-venvs-work"
-_OF_WINDOWS = re.compile(
-    r"(?i)\bwindows\b|\bwin(?:32|64|1[01])?\b|powershell|\bcmd\b|git[ -]bash|\bchoco\b|\.exe\b|\.ps1\b|\.bat\b"
-)
 _SCRIPTS = re.compile(
     r"\s*(?:(?:source|\.|call)\s+)?(?:\.[\\/])?((?:[\w.-]+[\\/])+)[Ss]cripts[\\/][Aa]ctivate\s*(?:$|[&;#])"
 )
 _OTHER_ACTIVATION = re.compile(r"bin/activate|conda activate")
-_SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh"})
 _TOOLS = frozenset({"uv", "poetry", "pdm", "pipenv", "hatch", "rye", "make"})
 _PLACEHOLDER = re.compile(r"(?i:path|your|name|dir\b|<|>|\[|^my)|[A-Z]{4}")
 
@@ -66,11 +63,10 @@ def activation_of_an_environment_fails(context: GuideContext) -> Iterator[Proble
 
 
 def _of_windows(context: GuideContext) -> Iterator[Problem]:
-    text = "\n".join(context.guide.lines)
-    if _OF_WINDOWS.search(text) or _OTHER_ACTIVATION.search(text):
+    if names_windows(context) or _OTHER_ACTIVATION.search("\n".join(context.guide.lines)):
         return
     for block in filter(is_shell_block, context.guide.blocks):
-        for number, line in block.lines if block.language in _SHELLS else ():
+        for number, line in block.lines if block.language in SHELLS else ():
             if match := _SCRIPTS.match(line):
                 folder = match[1].replace("\\", "/").rstrip("/")
                 yield Problem(
