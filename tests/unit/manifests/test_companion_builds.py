@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.cases import each_case
+from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.step import NoSolver
@@ -61,3 +62,19 @@ def test_no_torchao_is_proposed_that_peft_rejects() -> None:
         text = f"torch==2.8.0\ntorchao==0.15.0\npeft{peft}\n"
         findings = audit_text(text, "requirements.txt", None, NoSolver()).result.findings
         assert sum("has kernels for torch" in each.message for each in findings) == count, peft
+
+
+@each_case(
+    ("packages", "command"),
+    [
+        ("torch==2.5.1 vllm==0.8.5", "uv pip install torch==2.6.0 transformers==4.52.3 --torch-backend=cu124"),
+        ("torch==2.3.0 vllm==0.5.5", "uv pip install torch==2.4.0 --torch-backend=cu121"),
+        ("torch==2.5.1 torchvision==0.20.9", "uv pip install torchvision==0.20.1 --torch-backend=cu121"),
+    ],
+)
+def test_a_command_names_a_build_that_the_release_has(packages: str, command: str) -> None:
+    """The index cu121 ends with torch 2.5.1."""
+    text = sh(f"pip install {packages} --extra-index-url https://download.pytorch.org/whl/cu121")
+    found = audit_text(text, "guide.md", None, NoSolver()).result.findings
+    commands = [text for each in found for remedy in each.remedies for text in remedy.commands]
+    assert command in commands
