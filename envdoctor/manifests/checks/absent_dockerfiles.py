@@ -48,7 +48,7 @@ def absent_dockerfiles(context: GuideContext, checkout: Checkout) -> Iterator[Pr
     text = "\n".join(context.guide.lines)
     is_made = any(is_dockerfile(block) for block in context.guide.blocks) or is_ignored(checkout, _NAME)
     is_made = is_made or any(_names_dockerfile(unwrap(each)) for each in context.guide.commands)
-    is_other = _ELSEWHERE.search(text) or _OF_READER.search(text) or _is_named(text, folder)
+    is_other = _ELSEWHERE.search(text) or _OF_READER.search(text) or is_named(text, folder)
     if not folder or is_made or is_other:
         return
     places = _places(context, checkout)
@@ -124,7 +124,7 @@ def _places(context: GuideContext, checkout: Checkout) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _is_named(text: str, folder: str) -> bool:
+def is_named(text: str, folder: str) -> bool:
     """Whether a text names the directory: `docker/`, `cd docker`, "the docker folder"."""
     name = f"(?:{re.escape(folder)}|{re.escape(posixpath.basename(folder))})"
     patterns = (

@@ -10,6 +10,7 @@ from itertools import permutations
 
 from envdoctor.core.paths import exists
 from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.absent_started_modules import absent_started_modules
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.misspelled_scripts import misspelled_scripts
 from envdoctor.manifests.context import GuideContext
@@ -35,12 +36,15 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
 
     Only in a clone of git that has most of the scripts that the guide starts, or has one in a directory that the
     guide neither names nor enters. Scripts that a step makes, downloads or clones are left out, and so are names that
-    a reader is to replace. A script that a sentence starts is reported if a file has almost the same name.
+    a reader is to replace. A script that a sentence starts is reported if a file has almost the same name. Also
+    reported: `python -m package.module` of a package that lacks the module, and an application of a server that is
+    in a directory which the guide neither names nor enters.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
     yield from misspelled_scripts(context, checkout)
+    yield from absent_started_modules(context, checkout)
     launches = _own_launches(context, checkout)
     named = {each.program.script: each for each in reversed(launches)}
     absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
