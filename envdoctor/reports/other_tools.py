@@ -172,6 +172,8 @@ def parse_lspci(lines: list[Line]) -> Section | None:
     others = 0  # display controllers of other vendors below the command
     for line in lines:
         others += bool(OTHER_DISPLAY.match(line.text)) and "NVIDIA" not in line.text
+        if line.text.endswith("(rev ff)"):  # a device that does not respond: a symptom
+            continue
         match = PCI_DEVICE.match(line.text) if "NVIDIA Corporation" in line.text else None
         if match and is_gpu_name(match[1]):
             section.set_gpu_fact(len(section.gpus), "name", clean_name(match[1]))

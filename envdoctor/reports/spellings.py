@@ -31,6 +31,11 @@ UPGRADE = re.compile(
     rf"^(?P<start>\W{{0,12}}(?P<name>[A-Za-z][A-Za-z0-9_-]{{1,30}})[`*\"']{{0,3}}\s?:[\s`*\"']{{0,5}}){VERSION}"
     rf"[`*\"']{{0,3}}\s{{0,2}}(?:-{{1,2}}>|=>|\u2192)[\s`*\"']{{0,5}}(?={VERSION})"
 )
+# `after downgrading torch 2.8.0 to 2.7.0`, `the version of torch becomes 2.6.0`.
+CHANGE = re.compile(
+    rf"(?i)\b(?P<change>(?:up|down|de)grad\w{{0,4}} (?P<name>[a-z][a-z0-9_-]{{1,30}})) (?={VERSION} to {VERSION})"
+)
+BECAME = re.compile(rf"(?i)\bversion of (?P<name>[a-z][a-z0-9_-]{{1,30}}) (?:becomes|became|is now) (?={VERSION})")
 # Names of two words that a sentence does not show as one.
 SPACED_NAMES = re.compile(
     r"(?i)\b(onnx ?runtime[ -]gpu|onnx runtime|flash attention|hugging ?face hub)(?=\W{1,4}v?\d)"
@@ -86,6 +91,8 @@ def usual_spelling(text: str) -> str:
     text = NAMED_VERSION.sub(_with_version_word, text)
     text = SEPARATED.sub(_separated, text)
     text = UPGRADE.sub(lambda match: match["start"] if _is_component(match["name"]) else match[0], text)
+    text = CHANGE.sub(lambda match: f"{match['change']} from ", text)
+    text = BECAME.sub(lambda match: f"{match['name']} ", text)
     return GLUED.sub(_unglued, text)
 
 

@@ -33,7 +33,8 @@ def parse_ultralytics(lines: list[Line]) -> Section | None:
     """
     section = Section("yolo checks")
     rows = [(line, match[1], match[2].strip()) for line in lines if (match := ROW.match(line.text))]
-    is_table = {key for _, key, _ in rows} >= OWN_KEYS
+    marked = sum(PACKAGE.match(line.text) is not None for line in lines)
+    is_table = {key for _, key, _ in rows} >= OWN_KEYS or (bool(rows) and marked > 1)
     for line, key, value in rows if is_table else ():
         _record_row(section, key, value)
         section.consumed.add(line.number)

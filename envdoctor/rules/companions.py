@@ -103,7 +103,8 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     compiled with different CUDA major versions`. A `+cpu` build has no GPU operators: `Could not run
     'torchvision::nms' with arguments from the 'CUDA' backend`. PyPI's wheels for Linux on x86_64 have no local
     version and are for CUDA: with a `+cpu` torch the import fails (`operator torchvision::nms does not exist`, `Could
-    not load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning.
+    not load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning. PyPI's torchvision for
+    Windows has no CUDA.
 
     torchaudio 2.11 and newer require no torch, and compare the minor versions as well: the build on PyPI is for one.
 
@@ -122,16 +123,21 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         has_no_cuda = name == "torchaudio" and satisfies(version, _AUDIO_WITHOUT_CUDA) is True
         is_plain = re.fullmatch(r"[\d.]+", version) is not None
         from_pypi = local == "cpu" and is_plain and not has_no_cuda and _may_be_linux_x86(machine)
-        companion_build = _platform_of_local(version)
+        cpu_on_windows = (
+            name == "torchvision" and is_plain and on_windows(machine) and local not in ("", "cpu", "rocm")
+        )
+        companion_build = "cpu" if cpu_on_windows else _platform_of_local(version)
         same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
         if not from_pypi and (not torch_build or not companion_build or same_major):
             continue
         build = {"cpu": "CPU", "rocm": "ROCm"}.get(torch_build, f"CUDA {torch_build}")
         release = companion_release(stack, name, public_part(versions.get("torch", ""))) or public_part(version)
         yield Problem(
-            "warning" if from_pypi and not machine.system.architecture.value else "error",
+            "warning" if cpu_on_windows or (from_pypi and not machine.system.architecture.value) else "error",
             f"{name} {version} from PyPI is for CUDA, but torch {versions['torch']} is for CPU"
             if from_pypi
+            else f"{name} {version} of PyPI has no CUDA on Windows, and torch {versions['torch']} is for {build}"
+            if cpu_on_windows
             else f"{name} {version} does not match torch for {build}",
             version_evidence(stack, "torch", name),
             f"Reinstall {name} {release} from torch's index.",

@@ -55,8 +55,8 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
     version = versions_of(stack).get("vllm", "")
     if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
         return
-    if is_for_another_platform(stack):
-        return
+    if is_for_another_platform(stack) or (not version and ".dev" in torch):
+        return  # whoever uses a nightly torch builds vLLM for it
     if is_rocm(stack) or is_local_build(version):
         return  # vLLM's ROCm images build torch; a build from source fits the torch that it was built with
     distribution = (stack.distributions.value or {}).get("vllm")
