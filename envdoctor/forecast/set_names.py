@@ -30,7 +30,7 @@ from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-7"  # increase the number when what is compared changes
+FOLDER = "compared-names-8"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
@@ -183,8 +183,8 @@ class SetNames:
             if use.top not in pair.tops or kind in found:
                 continue
             if name := self._absent(pair, use):
-                before = self._before(pair)
-                last = self._last_with(before, pair.dependency, use) if before else ""
+                last = self._last_with(before, pair.dependency, use) if (before := self._before(pair)) else ""
+                last = last if last and self.wheels.is_installable(Pin(pair.dependency.name, last)) else ""
                 found[kind] = _MissingUse(kind, name, f"{use.file}:{use.line}", last, use.argument)
         return tuple(found.values())
 

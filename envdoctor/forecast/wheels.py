@@ -166,6 +166,11 @@ class Wheels:
         rank, file = min(ranked, key=lambda each: (each[0], each[1].name), default=(len(self._ranks), None))
         return file if rank < len(self._ranks) else None
 
+    def is_installable(self, pin: Pin) -> bool:
+        """Whether a release has a wheel for this Python and platform, or no wheel at all."""
+        found = self.release(pin)
+        return self.fitting_wheel(pin) is not None or not any(file.wheel for file in (found.files if found else ()))
+
     def any_wheel(self, pin: Pin) -> File | None:
         """The fitting wheel, else any wheel: its metadata and Python sources are mostly the same."""
         found = self.release(pin)

@@ -22,6 +22,13 @@ _STRINGS = re.compile(r"""(?:\s*(?:(['"])\w+\1|\#[^\n]*(?=\n))\s*,?)*\s*""")
 _DYNAMIC = re.compile(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
+# Code that puts modules into sys.modules, or lets a package find them elsewhere.
+_PUTS_MODULES = re.compile(
+    r"\bmodules\[(?!__name__\])[^\]\n]*\][ \t]*=(?!=)|\bmodules\.(?:setdefault|update)\(|setattr\(sys\.modules"
+    r"|\bmeta_path\b|\bpath_hooks\b|__path__[ \t]*(?:\+?=(?!=)|\.(?:append|extend|insert)\()"
+    r"|(?i:lazy_?module|moved_?module)"
+)
+_TESTS = re.compile(r"(?:^|\.)(?:tests?|testing)(?:\.|$)")
 _BUILT_AT_IMPORT = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf builds
 _EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
 # Decorators that pass the arguments on as they are.
@@ -103,6 +110,8 @@ class Library:
     def _find_missing_module(self, module: str) -> Found:
         parent, _, name = module.rpartition(".")
         found = self.find(parent, name) if parent else Found("absent", module)
+        if found.state != "absent" and parent in self._paths and not self._puts_module(name):
+            return Found("absent", module)  # a name of a package is no module that an import statement finds
         if found.state != "absent":
             return found
         # A module of this name may be put into sys.modules.
@@ -110,6 +119,18 @@ class Library:
         return (
             UNKNOWN if any(quoted.search(text) for text in self._texts) else Found("absent", found.missing or module)
         )
+
+    def _puts_module(self, name: str) -> bool:
+        """Whether code can put a module of this name into sys.modules, or lets packages find theirs elsewhere."""
+        if not self._can_put_modules:
+            return False
+        quoted = re.compile(rf"""['".]{re.escape(name)}['"]""")
+        return any(quoted.search(self._text(module)) for module in self._paths if not _TESTS.search(module))
+
+    @cached_property
+    def _can_put_modules(self) -> bool:
+        modules = (module for module in self._paths if not _TESTS.search(module))
+        return any(_PUTS_MODULES.search(self._text(module)) for module in modules)
 
     def _find_name(self, module: str, name: str, seen: tuple[str, ...]) -> Found:
         if self.has_module(f"{module}.{name}"):

@@ -153,7 +153,7 @@ def _missing_name(
     reason = (
         f"{excluding} excludes {dependency.name} {missing.last}, which has it"
         if excluding
-        else f"No release of {dependency.name} on the index has it"
+        else f"No release of {dependency.name} that this Python can install has it"
     )
     newer = f"use a newer release of {user.name}"
     if user.is_dependency:

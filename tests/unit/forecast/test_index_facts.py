@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from support.cases import each_case
@@ -122,6 +123,14 @@ def test_a_table_has_the_last_release_with_a_removed_name() -> None:
     installed = InstalledSet({"user": "1.0", "numpy": "2.5.5"}, ["user"], "3.12", "x86_64")
     with reading(*numpy, package("user", "1.0", OLD, use, requires=("numpy",))) as reader:
         assert [each.last for each in reader.missing_names(installed).missing] == ["1.26.4"]
+
+
+def test_the_last_release_with_a_name_has_no_wheel_for_the_python() -> None:
+    had = replace(release("base", "1.0", "2023-09-01", "removed = 1"), tag="cp38-cp38-manylinux2014_x86_64")
+    user = package("user", "1.0", OLD, ("user/__init__.py", "from base import removed"), requires=("base",))
+    with reading(had, release("base", "2.0", NEW, "other = 1"), user) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.name, each.last) for each in found.missing] == [("base.removed", "")]
 
 
 COMPILED_NAMES = "from ._native import *\nglobals()"

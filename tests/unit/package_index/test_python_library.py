@@ -62,6 +62,9 @@ FILES = {
     "lib/exports.py": "from .core import make\n__all__ = [  # public\n    'shown',\n]\ndef shown(): pass\n",
     "lib/more_exports.py": "from .core import Base, Open\n__all__ = ['Base']\n__all__ += ['Open']\n",
     "shared/ours/leaf.py": "x = 1\n",
+    "pack/__init__.py": "from pack.core import *\nfrom pack.core.tools import make as tools\nexec('')\n",
+    "pack/core/__init__.py": "from pack.core import tools\n",
+    "pack/core/tools.py": "def make(): pass\npieces = 1\n",
     "lib/schema_pb2.py": "FLOAT = 3\n_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schema_pb2', _names)\n",
 }
 
@@ -95,6 +98,7 @@ def library() -> Library:
         ("lib.hub", "Unlisted", "absent"), ("lib.hub", "parts", "present"), ("lib.patched", "Late", "present"),
         ("lib", "schema_pb2.FLOAT", "unknown"), ("lib.schema_pb2", "INT", "unknown"),
         ("lib", "schema_pb2", "present"), ("lib.gone_pb2", "", "absent"),
+        ("pack", "tools", "present"), ("pack.tools", "make", "absent"), ("pack.pieces", "", "absent"),
     ],
 )  # fmt: skip
 def test_find(module: str, name: str, state: str) -> None:
