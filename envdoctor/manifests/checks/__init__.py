@@ -91,8 +91,8 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     windows_commands,
 )
 from envdoctor.manifests.checks.certainty import with_evidence
+from envdoctor.manifests.checks.installable_remedies import with_installable_releases
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.remedy_builds import with_existing_builds
 from envdoctor.rules.registry import GUIDE_RULES, run_rule
 
 __all__ = ["GUIDE_RULES", "evaluate_guide"]
@@ -106,6 +106,6 @@ def evaluate_guide(context: GuideContext, rules: Collection[str] = ()) -> list[F
     chosen = [rule for rule in GUIDE_RULES.values() if not rules or rule.id in rules]
     found = (run_rule(rule, context, judged=partial(with_evidence, context, rule)) for rule in chosen)
     own = (finding for finding in chain.from_iterable(found) if finding.line >= 0)
-    findings = [with_existing_builds(finding, context.platform) for finding in own]
+    findings = [with_installable_releases(finding, context) for finding in own]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))

@@ -9,7 +9,7 @@ from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.machine import torch_without_build
@@ -17,8 +17,10 @@ from envdoctor.manifests.checks.module_requirements import package_of_module
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system
-from envdoctor.manifests.step_resolution import has_unknown_mirror
+from envdoctor.manifests.stated_python import is_fixed_python
+from envdoctor.manifests.step_resolution import has_unknown_mirror, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement, is_file_name
+from envdoctor.resolution.step import apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
@@ -30,6 +32,8 @@ _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
 _UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
 _DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
+_PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+_MAX_PYTHONS = 5  # with which a step is solved again
 _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 
 
@@ -118,12 +122,15 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
     requirement = _blamed(install, conflict)
     line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
     name, fix, remedies = _renamed(context, requirement, conflict) or _fix(install, conflict)
+    python = _fitting_python(context, install) if "Python" in conflict and not remedies else ""
+    if python:
+        fix = f"Create the environment with Python {python}, with which this step has a solution."
     if "no usable wheels" in conflict:  # uv names no other reason for a release with a source archive
         return Problem(
             "unknown",
             f"not solved, because a release has only a source archive here: {conflict}",
             (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
-            "Check whether it builds: with a compiler, it can be installed.",
+            fix if python else "Check whether it builds: with a compiler, it can be installed.",
             line=line,
         )
     machine = context.guide.stated_machine
@@ -147,6 +154,25 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
         line=line,
         cause="python-unsupported" if "Python" in conflict else "",
     )
+
+
+def _fitting_python(context: GuideContext, install: InstallStep) -> str:
+    """The Python nearest to the stated one with which a step has a solution; empty if there is none."""
+    stated, solver = install.before.python, apart(context.solver)
+    if not stated or solver is None or solver.reason or is_fixed_python(context.guide, install.before):
+        return ""
+    others = sorted(set(_PYTHONS) - {stated}, key=lambda each: _distance(each, stated))
+    for python in others[:_MAX_PYTHONS]:
+        before, target = install.before._replace(python=python), install.target._replace(python=python)
+        if resolve_step(install.action, before, target, solver).state in ("solved", "partial"):
+            return python
+    return ""
+
+
+def _distance(python: str, stated: str) -> tuple[int, bool]:
+    """How far a Python is from another one; of two at the same distance, the newer one is first."""
+    minor, other = (dotted_numbers(each)[1] for each in (python, stated))
+    return abs(minor - other), minor < other
 
 
 def _blamed(install: InstallStep, conflict: str) -> InstallRequirement | None:

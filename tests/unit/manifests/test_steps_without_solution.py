@@ -210,3 +210,22 @@ def test_a_release_that_neither_the_tables_nor_the_index_have(solver: UvStepSolv
     assert by_status["unknown"].startswith("transformers==9.0 is newer than the built-in tables")
     torch = next(each for each in result.requirements if each.startswith("torch=="))
     assert torch != "torch==2.99.0"
+
+
+@each_case(("python", "fix"), [("3.8", "Create the environment with Python 3.10, "), ("3.10", "")])
+def test_the_python_with_which_a_step_has_a_solution(
+    python: str, fix: str, solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", "newer-python", "1.0", requires_python=">=3.10")
+    text = sh(f"conda create -n x python={python}", "conda activate x", "pip install newer-python")
+    fixes = [each.fix for each in found(audit(tmp_path, text, solver), "RUN015")]
+    assert [each.startswith(fix) for each in fixes] == ([True] if fix else [])
+
+
+def test_no_command_for_a_release_that_the_python_does_not_support(tmp_path: Path) -> None:
+    """datasets 2.21 requires pyarrow 15 or newer, which has no release for Python 3.7."""
+    text = sh("conda create -n x python=3.7", "conda activate x", "pip install datasets==2.21.0 pyarrow==8.0.0")
+    (tmp_path / "SETUP.md").write_text(text)
+    (problem,) = found(audit_file(str(tmp_path / "SETUP.md"), None, NoSolver()).result, "RUN002")
+    assert problem.remedies == ()
+    assert problem.fix.endswith("It needs a newer Python: no release of `pyarrow>=15.0.0` supports 3.7.")
