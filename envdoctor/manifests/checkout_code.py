@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from envdoctor.core.files import decode_text, read_file
+from envdoctor.knowledge.published import published_packages
 from envdoctor.manifests.files import MAX_SMALL_FILE, Files, TextsOfFiles, small_text
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
@@ -302,7 +303,8 @@ class Checkout:
     def _is_of_other_project(
         self, path: str, each: ImportStatement, own: list[str] | None, *, has_changed: bool
     ) -> bool:
-        is_other = own is None or (own == [] and not has_changed and self._is_nested(path, each))
+        is_not_found = own == [] and not has_changed
+        is_other = own is None or (is_not_found and (self._is_nested(path, each) or self._lacks(each)))
         return is_other and each.top not in sys.stdlib_module_names
 
     def _own_files(self, path: str, each: ImportStatement, folders: Sequence[str]) -> list[str] | None:
@@ -317,6 +319,16 @@ class Checkout:
         here = posixpath.join(posixpath.dirname(path), each.top)
         is_here = here in self.paths or any(f"{here}{suffix}" in self.paths for suffix in CODE)
         return not each.level and each.top in self._nested_modules and not is_here
+
+    def _lacks(self, each: ImportStatement) -> bool:
+        """Whether the modules of the checkout with the name of a package of the index lack what an import takes."""
+        if each.level or not each.name or "." in each.module or each.top not in published_packages():
+            return False
+        folders = self.of_name(each.top)
+        paths = (*self.of_name(f"{each.top}.py"), *(f"{folder}/__init__.py" for folder in folders))
+        texts = [self.text(path) for path in paths if path in self.paths]
+        is_module = any(self.has_name(f"{folder}/{each.name}") for folder in folders)
+        return bool(texts) and not is_module and not any(each.name in text or "import *" in text for text in texts)
 
     def _loaded(self, folders: Sequence[str], module: str, name: str) -> list[str]:
         """The packages above a module, the module, and the name if it is a module."""

@@ -13,14 +13,15 @@ from envdoctor.manifests.pinned_steps import resolve_with_pin
 from envdoctor.resolution.requirement import parse_install_requirement
 
 
-def installed_further(context: GuideContext, package: str) -> tuple[str, tuple[Remedy, ...]]:
-    """The words and the command that install a further package, if a release of it fits the pinned torch."""
-    limits = _limits(context, package)
+def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The words and the command that install further packages, if a release of each fits the pinned torch."""
+    limits = tuple(dict.fromkeys(limit for package in packages for limit in _limits(context, package)))
     torch = next((each for each in limits if each.startswith("torch==")), "")
-    if torch and not _fits(context, package, torch):
-        fix = f"No release of {package} fits {torch.replace('==', ' ')}: run the program in another environment"
+    if torch and (unfit := next((each for each in packages if not _fits(context, each, torch)), "")):
+        fix = f"No release of {unfit} fits {torch.replace('==', ' ')}: run the program in another environment"
         return f"{fix}, or use a newer torch.", ()
-    return f"Install {package}; old code can need an old release of it.", install_step(package, *limits)
+    fix = f"Install {', '.join(packages)}; old code can need an old release of {'them' if packages[1:] else 'it'}."
+    return fix, install_step(*packages, *limits)
 
 
 def _limits(context: GuideContext, package: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
+from envdoctor.manifests.actions import STATED_IN_TEXT, WITHOUT_COMMAND, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
 from envdoctor.manifests.checkout_code import Checkout, ReachedImport
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
@@ -53,6 +53,9 @@ _OF_KERNEL = frozenset({
 })  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
 _OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio", "pillow", "numpy"})  # with what torchvision requires
+_OF_MANIFEST = re.compile(
+    r"\s(?:-r|--requirement)[\s=]|\benv\s+(?:create|update)\b|\bsync\b|\s(?:-e\s+)?\.(?:\s|\[|$)"
+)
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 _GENERIC = re.compile(
@@ -95,9 +98,12 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     brought = frozenset[str]().union(*(each.packages for each in sources))
     open_sources = [each for each in sources if each.is_open]
     missing = {top: each for top, each in missing.items() if not _is_given(top, brought)}
-    if len(missing) * _MAX_PART > len(reached):
+    is_most = len(missing) * _MAX_PART > len(reached)
+    if is_most and not (is_read and _is_for_programs(context, reached, given)):
         return  # the programs run in another environment
-    texts = checkout.manifest_text if open_sources else ""  # what is not read can be a manifest of the checkout
+    texts = (
+        checkout.manifest_text if open_sources or is_most else ""
+    )  # what is not read can be a manifest of the checkout
     missing = {top: each for top, each in missing.items() if not names_in_text(names_of_module(top), texts)}
     found = {
         top: package
@@ -106,6 +112,8 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     }
     if found and open_sources:
         yield _question(context, missing, found, open_sources)
+    elif is_most and found:
+        yield _most(context, missing, found)
     else:
         yield from (_missing(context, top, missing[top], package) for top, package in found.items())
 
@@ -121,6 +129,17 @@ def _is_for_further_packages(context: GuideContext, reached: Collection[str], na
     lacking = [top for top in reached if not _is_given(top, names)]
     stated = [top for top in lacking if names_in_text(names_of_module(top), checkout.manifest_text)]
     return bool(stated) and len(lacking) * _MAX_PART > len(reached)
+
+
+def _is_for_programs(context: GuideContext, reached: Collection[str], names: set[str]) -> bool:
+    """Whether the steps certainly make the environment of the programs, although they lack most of its modules.
+
+    They are commands for one environment, and install a module that the programs import, or a manifest.
+    """
+    commands = [each.action.command for each in context.trace.installs if each.action.command not in WITHOUT_COMMAND]
+    is_one = len(context.environments) == 1 and any(each.line for each in context.guide.launches)
+    has_module = any(_is_given(top, names) for top in reached)
+    return is_one and bool(commands) and (has_module or any(map(_OF_MANIFEST.search, commands)))
 
 
 def _of_services(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
@@ -226,6 +245,23 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
         fix,
         remedies if "://" not in package else (),
         line=launch.line or (each.statement.line if is_notebook else last_step(context)),
+    )
+
+
+def _most(context: GuideContext, missing: Mapping[str, ReachedImport], found: Mapping[str, str]) -> Problem:
+    """All missing modules, where the steps install few of those that the programs import."""
+    top, *others = found
+    first = missing[top]
+    packages = [each for each in found.values() if each and "://" not in each]
+    fix, remedies = installed_further(context, *packages) if packages else ("Install the projects with these.", ())
+    nor = f" nor {_and([f'{each} ({missing[each].place})' for each in others])}" if others else ""
+    return Problem(
+        "warning",
+        f"{first.place} imports {top}, and no step installs it{nor}",
+        _evidence(context, top, first),
+        fix,
+        remedies,
+        line=first.launch.line or last_step(context),
     )
 
 

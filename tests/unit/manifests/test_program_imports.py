@@ -25,6 +25,15 @@ def test_a_program_imports_what_no_step_installs(checkout: Path) -> None:
     assert not audit_imports(checkout / "README.md", text.replace("2.8.0", "2.8.0 plots"), plots="1.0")
 
 
+@each_case(("code", "is_found"), [("def other(): ...\n", True), ("def load_dataset(): ...\n", False)])
+def test_another_folder_has_a_module_with_the_name_of_a_package(code: str, is_found: bool, checkout: Path) -> None:
+    (checkout / "project/figures.py").write_text("from datasets import load_dataset\n")
+    (checkout / "tools").mkdir(exist_ok=True)
+    (checkout / "tools/datasets.py").write_text(code)
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+    assert bool(found) is is_found
+
+
 COMPLETE: dict[str, tuple[str, str]] = {  # a file of the checkout, and its text
     "a handler": ("project/figures.py", "try:\n    import plots\nexcept ImportError:\n    plots = None\n"),
     "a lazy import": ("project/figures.py", "with lazy_imports.try_import() as check:\n    import plots\n"),
@@ -223,6 +232,27 @@ def test_most_modules_are_those_of_another_environment(checkout: Path) -> None:
     (checkout / "train.py").write_text("import torch, chain, tables\nfrom project import data\n")
     text = sh("pip install torch==2.8.0", "pip install git+https://github.com/a/other.git", "python train.py")
     assert not audit_imports(checkout / "README.md", text)
+
+
+def test_the_steps_lack_most_modules_of_the_programs(checkout: Path) -> None:
+    (checkout / "train.py").write_text("import torch, tables, chain\nfrom project import data\n")
+    text = sh("pip install torch==2.8.0", "python train.py")
+    (found,) = audit_imports(checkout / "README.md", text)
+    assert (found.status, found.message) == (
+        "warning",
+        "train.py:1 imports tables, and no step installs it nor chain (train.py:1) and plots (project/figures.py:2)",
+    )
+    assert found.remedies[0].commands == ("uv pip install tables chain plots",)
+    (checkout / "other-requirements.txt").write_text("plots\nchain\ntables\n")
+    assert not audit_imports(checkout / "README.md", text)
+
+
+def test_the_only_module_of_a_program_is_missing(checkout: Path) -> None:
+    (checkout / "train.py").write_text("import tables\n")
+    (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    (found,) = audit_imports(checkout / "README.md", sh("pip install -r requirements.txt", "python train.py"))
+    assert (found.status, found.message) == ("warning", "train.py:1 imports tables, and no step installs it")
+    assert not audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
 
 
 def test_one_question_names_all_modules(checkout: Path) -> None:
