@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from envdoctor.core.records import Evidence
@@ -41,6 +42,7 @@ _ALL_OF_NLTK = re.compile(
     r"nltk\.download\(\s*\)|download\(\s*['\"](?:all|popular|book)['\"]"
     r"|nltk\.downloader\s+[^\n]{0,40}\b(?:all|popular|book)\b|nltk\.data\.find|LookupError|NLTK_DATA|nltk_data"
 )
+_OPTION = re.compile(r"(?:args|opts?|options|flags|FLAGS|parsed_args)\.(\w+)")
 
 
 class _Need(NamedTuple):
@@ -147,7 +149,11 @@ def _calls_of(checkout: Checkout, start: str, program: Program, files: tuple[str
 @cache
 def _words() -> re.Pattern[str]:
     """A word of each row that the file with its call has."""
-    words = {each.argument or call.rpartition(".")[2] for each in call_needs().call for call in each.calls}
+    words = {
+        each.argument if each.argument and each.position < 0 else call.rpartition(".")[2]
+        for each in call_needs().call
+        for call in each.calls
+    }
     words |= {each.package for each in call_needs().data}
     return re.compile("|".join(re.escape(word.replace("*", "")) for word in sorted(words)))
 
@@ -156,7 +162,7 @@ def _needs(context: GuideContext, state: EnvironmentState) -> Iterator[tuple[_Ne
     rows = [each for each in call_needs().call if _holds(state, each.package, each.releases)]
     for need in _calls(context) if rows else ():
         for row in rows:
-            if _is_call(context, need.call, row) and _has_argument(need.call, row):
+            if _is_call(context, need.call, row) and _has_argument(context, need, row):
                 yield need, row
 
 
@@ -179,11 +185,25 @@ def _is_call(context: GuideContext, call: Call, row: CallNeed | CallData) -> boo
     return any(row.package == normalize_name(each.top) for each in imports)
 
 
-def _has_argument(call: Call, row: CallNeed) -> bool:
+def _has_argument(context: GuideContext, need: _Need, row: CallNeed) -> bool:
     if not row.argument and row.position < 0:
         return True
-    value = call.argument(row.argument, row.position)
+    value = _value(context, need, need.call.argument(row.argument, row.position))
     return bool(re.fullmatch(row.value, value)) if row.value else value not in ("", "None", "False")
+
+
+def _value(context: GuideContext, need: _Need, expression: str) -> str:
+    """The value of an option of the program, `args.env_name`: that of the command, or its default."""
+    option = _OPTION.fullmatch(expression)
+    if option is None or context.guide.checkout is None:
+        return expression
+    name = re.sub("[-_]", "[-_]", option[1])
+    words = need.launch.program.arguments
+    given = [word for before, word in pairwise(words) if re.fullmatch(f"--{name}", before)]
+    given += [word.partition("=")[2] for word in words if re.match(f"--{name}=", word)]
+    text = context.guide.checkout.text(need.call.file)
+    default = re.search(rf"add_argument\(\s*['\"]--{name}['\"][^()]*?\bdefault\s*=\s*(['\"][^'\"\n]*['\"])", text)
+    return repr(given[-1]) if given else default[1] if default else expression
 
 
 def _of_call(context: GuideContext, need: _Need, row: CallNeed, opened: Sequence[UnreadSource]) -> Problem:

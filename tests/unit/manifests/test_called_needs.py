@@ -74,6 +74,20 @@ def test_a_call_needs_a_package(name: str, checkout: Path) -> None:
     assert message in found.message
 
 
+GYM = "import gymnasium as gym\nfrom argparse import ArgumentParser\nparser = ArgumentParser()\n"
+WALK = f"{GYM}parser.add_argument('--env-name', type=str, default='LunarLander-v3')\nargs = parser.parse_args()\n"
+
+
+def test_an_environment_that_an_option_names(checkout: Path) -> None:
+    files = {"train.py": f"{WALK}env = gym.make(args.env_name)\n"}
+    gym = "pip install gymnasium==1.4.0"
+    (found,) = _audit(checkout, files, gym, "python train.py", gymnasium="1.4.0")
+    assert "which needs box2d or box2d-py, and no step installs it" in found.message
+    (other,) = _audit(checkout, files, gym, "python train.py --env-name Ant-v5", gymnasium="1.4.0")
+    assert "which needs mujoco" in other.message
+    assert _audit(checkout, files, gym, "python train.py --env-name=CartPole-v1", gymnasium="1.4.0") == []
+
+
 DATASET = "import torchaudio\nclass Own(torchaudio.datasets.LJSPEECH):\n    pass\nOwn('a')\n"
 
 
