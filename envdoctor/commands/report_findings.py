@@ -61,7 +61,9 @@ LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 EXTENSION = "ext-arch-not-in-build"
 # What a program reports that sees neither GPU nor driver.
-NO_GPU_SEEN = frozenset({"no-nvidia-gpu", "driver-not-loaded", "torch-cpu-build", "nvml-python-conflict"})
+NO_GPU_SEEN = frozenset({
+    "bnb-no-cuda-binary", "driver-not-loaded", "no-nvidia-gpu", "nvml-python-conflict", "torch-cpu-build",
+})  # fmt: skip
 CONTAINER = "container-no-gpu"
 # A line that torch finds no GPU is a guess without the build of torch.
 GUESS = ("torch-cpu-build", "warning")

@@ -35,7 +35,8 @@ GPU_REQUEST = re.compile(
 )
 # An option that a description misses: `apptainer exec train.sif (no --nv)`, `forgot --device nvidia.com/gpu=all`.
 LACKING_OPTION = re.compile(
-    r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?[\"'`]?--?\S+(?: nvidia\S*)?"
+    r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?|remov(?:e|ed|ing)|omit(?:ted|ting)?)\b:?,? (?:the )?"
+    r"[\"'`]?--?\S+(?: nvidia\S*)?"
 )
 STARTED_WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
 INSPECTED_WITHOUT_GPUS = f"{STARTED_WITHOUT_GPUS} (docker inspect)"
