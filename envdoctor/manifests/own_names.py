@@ -28,6 +28,13 @@ _OWN_LINK = re.compile(
 _OF_OWN_LINKS = ("github", "star-history", "contrib.rocks")
 _TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
 _CLONE = re.compile(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
+# The user or the address is one that a reader is to replace: it is the project of the guide.
+_OF_READER = re.compile(
+    r"git\s{1,4}clone\s[^\n;&|]{0,80}?[/:](?:<[^<>\n]{1,40}>|\[[^\[\]\n]{1,40}\]|\{[^{}\n]{1,40}\}"
+    r"|(?i:your[-_]?\w{0,20}(?:-\w{1,20})?|user-?_?name|xxx+))/([\w.-]+?)(?:\.git)?(?=[\s`\"']|$)"
+    r"|git\s{1,4}clone\s{1,4}(?:<[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]|\{[^{}\n]{1,80}\}|(?i:(?:your|this|the)?[-_]?repo(?:sitory)?[-_]?url\w{0,9}))"
+    r"[\s`]{0,8}(?:&&|;)?\s{0,4}cd\s{1,4}([\w.-]+)/?(?=[\s`;&]|$)"
+)
 _NAMED_FILE = re.compile(
     r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w{0,12}\s+(?:create|update)\s+[^\n]{0,200}?-f\s*)[\"']?([\w./-]+)"
     r"|\binstall\s(?:[^\n]{0,200}?\s)?(?:--editable=)?[\"']?\./?(?:\[[^\]\n]*\])?[\"']?(?:\s|$)"
@@ -97,6 +104,8 @@ def _stated_names(text: str) -> Iterator[str]:
         plain = re.sub(r"<[^>]*>|!?\[([^\]]*)\]\([^)]*\)|[*`]|:\w+:", r"\1", title[1])
         yield "-".join(re.split(r":|\s[-\u2013\u2014]\s|\|", plain)[0].split())
     links = (line for line in text.split("\n") if any(part in line for part in _OF_OWN_LINKS))
+    for found in _OF_READER.finditer(text) if "clone" in text else ():
+        yield found[1] or found[2]
     for found in _OWN_LINK.finditer("\n".join(links)):
         yield found[1] or found[2]
 

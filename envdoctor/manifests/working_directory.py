@@ -86,6 +86,7 @@ class WorkingDirectory:
         self.clones: dict[str, str] = {}  # directory -> name of the repository
         self.start = self.current = self.previous = ""
         self.before_placeholder: str | None = None  # the directory that a reader leaves for one of its own
+        self.is_unnamed_clone = False  # a clone whose address a reader is to replace, before a step enters it
         self.is_later_block = False  # after the block that enters a placeholder
         folder = files.root if files.is_repository else files.folder
         self.own_names = files.own_names or (own_names(folder) if folder else frozenset())
@@ -95,9 +96,16 @@ class WorkingDirectory:
         words = [word for word in command.words if not word.startswith("-") or word == "-"]
         if words[:2] == ["git", "clone"] and len(words) > 2:
             index = next((index for index, word in enumerate(words[2:], 2) if "/" in word or ":" in word), 0)
-            if name := repository_name(words[index]) if index else "":
+            name = repository_name(words[index]) if index else ""
+            self.is_unnamed_clone = not name
+            if name:
                 self.clones[self._joined(words[index + 1] if len(words) > index + 1 else name)] = name
+        elif words[:2] == ["git", "clone"]:  # `git clone <address>`
+            self.is_unnamed_clone = True
         elif words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
+            if self.is_unnamed_clone and name_key(words[1].rstrip("/")) in self.own_names:
+                self.clones[self._joined(words[1].rstrip("/"))] = words[1].rstrip("/")
+            self.is_unnamed_clone = False
             target = self.previous if words[1] == "-" else self._in_new_shell(" ".join(words[1:2]))
             is_placeholder = _PLACEHOLDER.fullmatch(words[1]) or self._place_of_value(words[1]) is None
             is_again = self.before_placeholder is not None and self.place is None

@@ -167,6 +167,7 @@ def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
     """Each `cd` of the commands of a guide, also of those that a reader may run in a new shell."""
     names = own_names(checkout.root, "\n".join(guide.lines))
     current, led_by, script_line = "", 0, 0
+    is_cloned = False  # the project, by a step after which no other enters a directory
     named: list[str] = []  # what earlier commands name: a step can make a directory
     for command in guide.commands:
         words = [word for word in command.words if not word.startswith("-") or word == "-"]
@@ -182,7 +183,10 @@ def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
                 current, led_by = _UNKNOWN, command.line
                 continue
             first, _, rest = path.strip("/").removeprefix("./").partition("/")
-            is_root = name_key(first) in names and not is_folder(checkout.root / _joined(current, first))
+            is_root = name_key(first) in names and (
+                is_cloned or not is_folder(checkout.root / _joined(current, first))
+            )
+            is_cloned = False
             if is_root or (current == _UNKNOWN and is_folder(checkout.root / path) and not path.startswith(".")):
                 current, path = "", (rest if is_root else path)
             last = posixpath.basename(posixpath.normpath(path))
@@ -194,6 +198,8 @@ def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
             current = posixpath.normpath(path) if current != _UNKNOWN and is_of_root else there
             led_by = command.line
         else:
+            address = repository_name(words[2]) if len(words) > len(("git", "clone")) else ""
+            is_cloned |= words[:2] == ["git", "clone"] and (not address or name_key(address) in names)
             named.append(" ".join((*words, repository_name(words[-1]))))
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from support.cases import each_case
+from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.manifests.line_corrections import correct_lines
+from envdoctor.resolution.step import NoSolver
 
 INSTALL = "pip install torch==2.8.0"
 
@@ -108,3 +111,21 @@ def test_a_directory_with_a_blank_is_quoted(clone: Path) -> None:
     (clone / "third party/one/setup.py").write_text("\n")
     (finding,) = _found(clone, _blocks('cd "third partty"\nwget https://a.b/c'))
     assert finding.fix == "Use cd 'third party'."
+
+
+CLONES = (
+    "git clone <address>", "git clone https://github.com/your-name/tool.git", "git clone YOUR_REPO_URL",
+    "git clone https://github.com/<user>/tool", "git clone [repo-url]",
+)  # fmt: skip
+
+
+@each_case("clone", [*CLONES])
+def test_a_clone_of_an_address_that_a_reader_replaces(clone: str, tmp_path: Path) -> None:
+    """The package of the project has its name: `cd tool` enters the clone, and not the package."""
+    root = tmp_path / "checkout"
+    files = {"tool/__init__.py": "", "src/train.py": "", "requirements.txt": "numpy\n", ".git/HEAD": ""}
+    write_files(root, files)
+    text = sh(clone, "cd tool", "pip install -r requirements.txt", "pip install -r requirements-dev.txt", "cd src")
+    (root / "README.md").write_text(text)
+    found = audit_text(text, str(root / "README.md"), None, NoSolver()).result.findings
+    assert [(each.id, each.line) for each in found if each.id in ("RUN217", "RUN207")] == [("RUN207", 6)]
