@@ -33,6 +33,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     hydra_overrides,
     image_builds,
     image_commands,
+    image_instructions,
     image_programs,
     index_facts,
     inherited_members,

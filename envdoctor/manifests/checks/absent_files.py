@@ -27,6 +27,8 @@ _NAMED = re.compile(r"[\w./-]+")
 _LISTS = re.compile(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
 # Sources of COPY that a repository contains: code and manifests, and no data or build.
 _OF_REPOSITORY = re.compile(r"[\w-][\w./-]*\.(?:py|toml|cfg|ya?ml|sh|in)|[\w./-]*require[\w./-]*\.txt")
+_PLAIN = re.compile(r"[\w-][\w-]*(?:/[\w.-]+)*/?")
+_TEXTS = re.compile(r"\.(?:md|rst|txt|sh|ya?ml|toml|js|json)$|(?:^|/)(?:Makefile|justfile)$")
 _LIKENESS = 0.6
 
 
@@ -114,11 +116,12 @@ def _of_clone(context: GuideContext, path: str, line: int, clone: Clone) -> Prob
     )
 
 
-@rule("RUN208", kind="guide", severity="error", cause="dependency-pin-violated", url=COPY)
+@rule("RUN208", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=COPY)
 def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """COPY or ADD of a Dockerfile names a file of code or a manifest that no directory of the checkout has.
 
-    Only in a clone of git. The build stops at the instruction, whatever directory it is started in.
+    Only in a clone of git. The build stops at the instruction, whatever directory it is started in. A warning for
+    other files and for directories, if no text of the checkout names them.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
@@ -133,7 +136,10 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
         words = [word for word in re.sub(r"[\[\]\",]", " ", text).split() if not word.startswith("--")]
         for source in words[:-1]:
             path = posixpath.normpath(source).lstrip("/")
-            if not _OF_REPOSITORY.fullmatch(path) or _is_there(checkout, path) or is_ignored(checkout, path):
+            is_code = _OF_REPOSITORY.fullmatch(path) is not None
+            if not is_code and not (_PLAIN.fullmatch(path) and not _is_named(checkout, posixpath.basename(path))):
+                continue
+            if _is_there(checkout, path) or is_ignored(checkout, path):
                 continue
             if can_come_from_elsewhere(context.guide, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
                 continue
@@ -141,7 +147,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
             nearest = next(iter(same), near)
             line = line_of(context, each.lines[0][0], source)
             yield Problem(
-                "error",
+                "error" if is_code else "warning",
                 f"{source} is not in the checkout" + (f"; {nearest} is" if nearest else "") + ": the build stops",
                 (
                     guide_evidence(context, each.name, text.strip()[:120], line),
@@ -152,6 +158,12 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
                 else "Name a file of the checkout, or use the version of the project that has it.",
                 line=line,
             )
+
+
+def _is_named(checkout: Checkout, name: str) -> bool:
+    """Whether a text that can make a file, or explain it, has its name."""
+    files = (each for each in sorted(checkout.paths) if _TEXTS.search(each))
+    return any(name in checkout.text(each) for each in files)
 
 
 def _is_there(checkout: Checkout, path: str) -> bool:

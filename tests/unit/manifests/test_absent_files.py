@@ -97,6 +97,14 @@ def test_the_source_of_copy(clone: Path) -> None:
     assert _found(clone, text, "Dockerfile") == [("RUN208", "error", 2, message)]
 
 
+def test_another_source_of_copy(clone: Path) -> None:
+    text = "FROM python:3.11\nCOPY viewer/assets /srv/\nRUN pip install torch==2.8.0\n"
+    message = "viewer/assets is not in the checkout: the build stops"
+    assert _found(clone, text, "Dockerfile") == [("RUN208", "warning", 2, message)]
+    (clone / "build.sh").write_text("make viewer assets\n")
+    assert not _found(clone, text, "Dockerfile")
+
+
 COPIES = (
     "COPY requirements/cuda.txt /srv/",
     "COPY cuda.txt /srv/",  # the build can be started in its directory

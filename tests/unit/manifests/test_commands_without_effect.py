@@ -91,6 +91,19 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     # RUN154, RUN155, RUN156
     "a command in ENV": ("Dockerfile", SLIM + "ENV A=$(pwd)\n" + TORCH, "RUN154", [2]),
     "a variable in ENV": ("Dockerfile", SLIM + "ENV A=${B}/lib\n" + TORCH, "RUN154", []),
+    # instructions of Docker: RUN267, RUN268
+    "ENV without a value": ("Dockerfile", SLIM + "ENV PYTHONPATH\n" + TORCH, "RUN267", [2]),
+    "ENV with a value for one name": ("Dockerfile", SLIM + "ENV A=1 \\\n  B\n" + TORCH, "RUN267", [2]),
+    "ENV with an empty value": ("Dockerfile", SLIM + "ENV A= B=\"c d\" \\\n  C=1\nENV D e f\n" + TORCH, "RUN267", []),
+    "a variable without a shell": ("Dockerfile", SLIM + TORCH + 'CMD ["python", "--port=$PORT"]', "RUN268", [3]),
+    "a variable of Kubernetes": ("Dockerfile", SLIM + TORCH + "ENTRYPOINT python a.py $(VERSION)\n", "RUN268", [3]),
+    "a variable with a shell": (
+        "Dockerfile", SLIM + TORCH + 'CMD ["bash", "-c", "python $PORT"]\n', "RUN268", [],
+    ),
+    "a variable for an entry point": (
+        "Dockerfile", SLIM + TORCH + 'ENTRYPOINT python $PORT $(pwd)\nCMD ["$PORT"]\n', "RUN268", [],
+    ),
+    "no variable": ("Dockerfile", SLIM + TORCH + 'CMD ["python", "a.py", "$5"]\nENTRYPOINT ["a"\n', "RUN268", []),
     "a file that is copied later": (
         "Dockerfile", SLIM + "RUN pip install -r a.txt\nCOPY . .\n" + TORCH, "RUN155", [2],
     ),
