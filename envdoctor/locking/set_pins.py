@@ -13,10 +13,11 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
-from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, NO_WHEEL
+from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, BUILT_WITHOUT_TORCH, NO_WHEEL
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _CUDA_PAGE = re.compile(r"(?:-f|--find-links)[ =]\S*\bcu\d{2,3}")
+_TORCH = frozenset({"torch", "pytorch", "pytorch-gpu"})  # also of conda
 _UNKNOWN = re.compile(r"([A-Za-z0-9][\w.-]*) was not found in the package registry")
 
 
@@ -51,13 +52,15 @@ def without_lower_bounds(limits: Sequence[str]) -> list[str]:
     return upper if len(upper) < len(limits) else []
 
 
-def way_to_build(pin: str, corrected: CorrectedSet) -> str:
-    """What installs a package that has only a source archive on the index."""
+def way_to_build(pin: str, corrected: CorrectedSet, versions: Mapping[str, str]) -> str:
+    """What installs a package that has only a source archive on the index: in isolation where a set has no torch."""
     name = pin.partition("==")[0]
     if command := corrected.from_pages.get(name, ""):
         return NO_WHEEL.format(command)
     needs = needs_of_build(name)
-    return BUILT_FROM_SOURCE.format(shlex.quote(pin)) + (f"; {needs}" if needs else "")
+    installed = {*versions, *corrected.contained, *(each.name for each in corrected.dropped)}
+    way = BUILT_WITHOUT_TORCH if installed.isdisjoint(_TORCH) else BUILT_FROM_SOURCE
+    return way.format(shlex.quote(pin)) + (f"; {needs}" if needs else "")
 
 
 def note_on_pages(pins: Sequence[str], corrected: CorrectedSet) -> str:

@@ -311,7 +311,7 @@ class SetSearch:
         if torch and corrected.cuda and not self.backend:
             corrected = with_cuda(corrected, cuda_on_pypi(torch, corrected.architecture))
         own = [pin for pin in built if pin in pins and not attempt.required_by.get(pin.partition("==")[0])]
-        sources = [DroppedPackage(pin.partition("==")[0], way_to_build(pin, corrected)) for pin in own]
+        sources = [DroppedPackage(pin.partition("==")[0], way_to_build(pin, corrected, versions)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}
         corrected = with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
         corrected = with_solved_target(corrected, self.solver.day)

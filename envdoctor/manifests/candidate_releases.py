@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import minor_of, satisfies
@@ -26,24 +26,32 @@ def candidate_versions(name: str, specifier: str, current: str, target: Resolver
     """The newest release of each minor version, because the rules distinguish minor versions.
 
     Releases contemporary with the guide come first. Later ones were never tested with its pins. Those of long before
-    the current one come last: a rule that has no limit for them does not prove that they fit.
+    the current one come last, also if their series still has new ones: a rule that has no limit for them does not
+    prove that they fit.
     """
     first_day = _first_day(name, current, target.period_end)
+    first_of_series = {_series(row.version): row.date for row in published_releases(name)}  # the oldest is the last
     candidates: list[tuple[bool, bool, str]] = []
     known_keys: set[tuple[str, bool]] = set()
     for row in releases_in_range(name, specifier, target.exclude_newer):
         is_later = row.date > target.period_end
-        minor = minor_of(row.version)
-        key = (row.version if minor in ("", "0.0") else minor, is_later)
+        series = _series(row.version)
+        key = (series, is_later)
         if not supports_python(name, row, target.python):
             continue
         if is_before_requirements(name, row.version):
             continue
         if key not in known_keys and satisfies(row.version, f"!={current}"):
-            candidates.append((row.date < first_day, is_later, row.version))
+            candidates.append((first_of_series[series] < first_day, is_later, row.version))
         known_keys.add(key)
     candidates.sort(key=lambda candidate: candidate[:2])
     return [version for _, _, version in candidates[:_MAX_CANDIDATES]]
+
+
+def _series(version: str) -> str:
+    """The minor version; of releases such as 0.0.35 the version."""
+    minor = minor_of(version)
+    return version if minor in ("", "0.0") else minor
 
 
 def _first_day(name: str, current: str, period_end: str) -> str:

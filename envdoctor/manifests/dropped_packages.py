@@ -18,6 +18,10 @@ BUILT_FROM_SOURCE = (
     "only a source archive on the index: build after these requirements with "
     "`uv pip install pip 'setuptools<82' wheel` and `uv pip install --no-build-isolation {}`"  # pkg_resources
 )
+BUILT_WITHOUT_TORCH = (  # in isolation, with what its build requires and a setuptools that has pkg_resources
+    "only a source archive on the index: build after these requirements with "
+    "`uv pip install --build-constraints <(echo 'setuptools<82') {}`"
+)
 INSTALLED_LATER = (
     "not from an index: install it",
     "not from an index: its",
@@ -26,7 +30,7 @@ INSTALLED_LATER = (
     "no wheel",
     "the index has no",
 )
-_JOINED = (BEFORE_WITH_CONDA, BUILT_FROM_SOURCE)  # one command takes several packages
+_JOINED = (BEFORE_WITH_CONDA, BUILT_FROM_SOURCE, BUILT_WITHOUT_TORCH)  # one command takes several packages
 
 
 class DroppedPackage(Record, frozen=True):

@@ -6,9 +6,12 @@ requirements of what is installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
+from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
@@ -45,6 +48,25 @@ def contradiction(install: InstallStep, changes: dict[str, str], solver: StepSol
     own = _requirements(state)
     found = _conflict((own | changes).values(), install.target, solver)
     return found if found and not _conflict(own.values(), install.target, solver) else ""
+
+
+def broken_requirement(context: GuideContext, line: int, names: Iterable[str], changed: Collection[str]) -> str:
+    """What an installed package requires and a step on a line replaces: `gradio requires pydantic>=2`; else empty.
+
+    The packages of `changed` are those that other commands replace.
+    """
+    step = next((each for each in context.trace.installs if each.action.line == line), None)
+    if step is None or context.index_facts is None or step.resolution.state not in ("solved", "partial"):
+        return ""
+    installed = installed_set(context, step.after, ())
+    for name in installed.versions.keys() & set(names):
+        old, new = step.before.packages.get(name), public_part(installed.versions[name])
+        for requirer, specifier in context.index_facts.specifiers_of(installed, name).items():
+            if requirer.partition(" ")[0].partition("==")[0] in changed:
+                continue
+            if old and satisfies(public_part(old.version), specifier) and satisfies(new, specifier) is False:
+                return f"{requirer} requires {name}{specifier}"
+    return ""
 
 
 def _requirements(state: EnvironmentState) -> dict[str, str]:

@@ -26,7 +26,7 @@ from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.joint_solutions import contradiction
+from envdoctor.manifests.joint_solutions import broken_requirement, contradiction
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -303,6 +303,8 @@ class _Trials:
         if any(each.state == "unresolved" for each in resolutions):
             return None
         conflict = next((each.conflict for each in resolutions if each.state == "conflict"), "")
+        changed = {name for each in path.found for other in each.remedies[:1] for name in _names(other)}
+        conflict = conflict or broken_requirement(context, line, _names(remedy), changed)
         left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
         new = [each for each in evaluate_guide(context) if each.status in _PROBLEMS and each.id not in left_out]
         return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known))
@@ -375,6 +377,10 @@ def _permits(requirement: str, other: str) -> bool:
 def _name(requirement: str) -> str:
     found = parse_install_requirement(requirement, 0)
     return found.name if found else normalize_name(requirement)
+
+
+def _names(remedy: Remedy) -> list[str]:
+    return [_name(text) for step in _installs_of(remedy) for text in step.packages]
 
 
 def _consequence(remedy: Remedy, trial: _Trial) -> str:

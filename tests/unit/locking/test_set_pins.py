@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 
-from envdoctor.locking.set_pins import note_on_pages
+from envdoctor.locking.set_pins import note_on_pages, way_to_build
 from envdoctor.manifests import CorrectedSet
 
 PAGE = "pip install dgl -f https://data.dgl.ai/wheels/cu116/repo.html"
@@ -26,3 +26,26 @@ def test_a_build_of_a_page_is_named(pin: str, command: str, is_named: bool) -> N
     note = note_on_pages([pin, "tqdm==4.67.0"], CorrectedSet(architecture="x86_64", glibc="2.35", from_pages=pages))
     assert (f"`{command}` of the file installs another build" in note) is is_named
     assert bool(note) is is_named
+
+
+@each_case(
+    ("versions", "contained", "start"),
+    [
+        (
+            {"torch": "2.5.1"},
+            {},
+            "uv pip install pip 'setuptools<82' wheel` and `uv pip install --no-build-isolation",
+        ),
+        (
+            {},
+            {"torch": "2.5.1"},
+            "uv pip install pip 'setuptools<82' wheel` and `uv pip install --no-build-isolation",
+        ),
+        ({"jax": "0.5.0"}, {}, "uv pip install --build-constraints <(echo 'setuptools<82') jittor=="),
+    ],
+)
+def test_a_set_without_torch_builds_in_isolation(
+    versions: dict[str, str], contained: dict[str, str], start: str
+) -> None:
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", contained=contained)
+    assert f"`{start}" in way_to_build("jittor==1.3.11.0", corrected, versions)

@@ -140,3 +140,26 @@ def test_an_uncertain_finding_installs_the_torch_of_the_certain_ones() -> None:
     assert [bool(each.remedies) for each in found[1:]] == [False, True, True]
     alone = with_tried_commands([other, none], [guide], None, "2026-11-28", None)
     assert all(each.remedies for each in alone)
+
+
+class PinningSolver(FixedSolver):
+    """Solves each step with its pins, and with its versions of other packages."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        return StepSolution({each.name: each.pin or self.versions[each.name] for each in problem.requirements})
+
+
+@each_case(
+    ("bound", "commands"),
+    [("huggingface-hub>=1", ()), ("huggingface-hub<1", ("uv pip install huggingface-hub==0.25.2",))],
+)
+def test_a_command_that_an_installed_package_excludes_is_not_printed(bound: str, commands: tuple[str, ...]) -> None:
+    """A package outside of the built-in tables, which the guide leaves open: an installer does not compare it."""
+    index = FixedIndex()
+    index.requirements = {"demo-server 1.0": [bound]}
+    hub = "1.0.1" if ">=" in bound else "0.36.0"
+    solver = PinningSolver(index, {"diffusers": "0.24.0", "huggingface-hub": hub, "demo-server": "1.0"})
+    text = sh("pip install diffusers==0.24.0 huggingface-hub demo-server")
+    findings = audit_text(text, "README.md", None, solver).result.findings
+    (found,) = [each for each in findings if each.id == "RUN003"]
+    assert commands_of(found) == commands
