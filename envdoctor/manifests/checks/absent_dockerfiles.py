@@ -51,7 +51,7 @@ def absent_dockerfiles(context: GuideContext, checkout: Checkout) -> Iterator[Pr
     is_other = _ELSEWHERE.search(text) or _OF_READER.search(text) or is_named(text, folder)
     if not folder or is_made or is_other:
         return
-    places = _places(context, checkout)
+    places = places_of(context, checkout)
     for command in context.guide.commands if places else ():
         path = _context_of(unwrap(command))
         if not path or (posixpath.normpath(path) != "." and posixpath.normpath(path) not in checkout.paths):
@@ -101,7 +101,7 @@ def _context_of(command: Command) -> str:
     return ("." if is_named else paths[0]) if is_folder else ""  # -f is relative to the directory of the command
 
 
-def _places(context: GuideContext, checkout: Checkout) -> tuple[str, ...]:
+def places_of(context: GuideContext, checkout: Checkout) -> tuple[str, ...]:
     """The directories in which the commands of a guide can run; none if one of them is not known.
 
     These are that of the guide, those above it, and those that its steps enter.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import absent_dockerfiles
 from envdoctor.manifests.checks.absent_setups import absent_setups
+from envdoctor.manifests.checks.compose_files import compose_problems
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
@@ -44,19 +45,21 @@ class NamedFile(NamedTuple):
     tool: str
 
 
-@rule("RUN247", kind="guide", severity="error", cause="dependency-pin-violated", url=FILES)
+@rule("RUN247", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=FILES)
 def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """`docker build -f FILE`, `kubectl apply -f FILE`, `pytest FOLDER` and `source FILE` of what does not exist.
 
     Only in a clone of git, and where the folder of the path exists, or a file with a name that is alike. Files that a
     step makes, downloads or clones are left out. Also reported: `docker build .` in a directory without a Dockerfile,
-    where the checkout has one in another directory, and `python setup.py` in a directory that has no setup.py.
+    where the checkout has one in another directory, `python setup.py` in a directory that has no setup.py, and what
+    the services of `docker compose up` name: build contexts, Dockerfiles and env files.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths or clones_another(context.guide, checkout):
         return
     yield from absent_dockerfiles(context, checkout)
     yield from absent_setups(context, checkout)
+    yield from compose_problems(context, checkout)
     seen: set[str] = set()
     for each in _named_files(context):
         path = posixpath.normpath(each.path)

@@ -12,7 +12,13 @@ from support.text_files import write_files
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.step import NoSolver
 
-FILES = {"docker/Dockerfile": "FROM ubuntu:22.04\n", "train.py": "\n", "apps/a.py": "\n", ".git/HEAD": "\n"}
+FILES = {
+    "docker/Dockerfile": "FROM ubuntu:22.04\n",
+    "train.py": "\n",
+    "compose.yaml": "services: {}\n",
+    "apps/a.py": "\n",
+    ".git/HEAD": "\n",
+}
 WRONG: dict[str, tuple[str, ...]] = {  # the last command is the wrong one
     "the root": ("docker build -t <image-name> .",),
     "options after the directory": ("docker build . -t a --no-cache --build-arg A=1",),
