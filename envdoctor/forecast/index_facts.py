@@ -159,19 +159,23 @@ class IndexReader:
         return tuple(BuildImport(_indexed(release), module, line, archive.name, is_legacy) for module, line in found)
 
     @_limited
-    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+    def build_failures(self, name: str, version: str, python: str) -> Sequence[BuildFailure]:
         """The reasons for which the build of a release fails with today's build tools."""
         release, archive = self._release(name, version), self._archive(Pin(name, version))
         if release is None or archive is None:
             return ()
-        return tuple(BuildFailure(_indexed(release), archive.name, *each) for each in failures_of_build(archive))
+        return tuple(
+            BuildFailure(_indexed(release), archive.name, *each) for each in failures_of_build(archive, python)
+        )
 
     @_limited
     def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:
         """The newest release with a wheel for this Python, or with a build that does not fail; None without one."""
         for release in reversed(self._usable(name)[-_MAX_BUILDS:]):
             published, archive = self.published(name, release.version), self._archive(Pin(name, release.version))
-            is_built = archive and not failures_of_build(archive) and not missing_build_modules(archive, python)
+            is_built = (
+                archive and not failures_of_build(archive, python) and not missing_build_modules(archive, python)
+            )
             has_file = is_built or (published and published.has_wheel(platform, python))
             if has_file and release.fits_python(newest_patch(python)):
                 return _indexed(release)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.standard_library import find_name, removed_names
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.package_index.build_needs import build_system
+from envdoctor.package_index.build_needs import build_system, imports_of_script
 from envdoctor.package_index.python_modules import parse_source
 from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
 
@@ -35,7 +36,7 @@ class FailureOfBuild(NamedTuple):
     cured_by: tuple[str, ...] = ()
 
 
-def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
+def failures_of_build(archive: SourceArchive, python: str = "") -> tuple[FailureOfBuild, ...]:
     """The reasons for which a build fails; empty if another backend builds the archive, or if it has no setup.py."""
     requires, backend = build_system(archive.texts.get("pyproject.toml", ""))
     text = archive.texts.get("setup.py", "")
@@ -44,8 +45,21 @@ def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
         return ()
     named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
     setuptools = named.get("setuptools", "")
-    return (*_dict_attributes(tree), *_removed_options(tree, setuptools), *_refused_requirements(archive, setuptools),
-            *_removed_method(text, named), *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
+    return (
+        *_removed_modules(tree, python), *_dict_attributes(tree), *_removed_options(tree, setuptools),
+        *_refused_requirements(archive, setuptools), *_removed_method(text, named),
+        *_untranslated(archive, tree, {*map(normalize_name, named)}),
+    )  # fmt: skip
+
+
+def _removed_modules(tree: ast.Module, python: str) -> Iterator[FailureOfBuild]:
+    """A module of the standard library that this Python no longer has; setuptools has a copy of distutils."""
+    removed = {name: row for name, row in removed_names(python).items() if name != "distutils"} if python else {}
+    for module, line in imports_of_script(tree):
+        if found := find_name(removed, module, ""):
+            version = found[1].version
+            yield FailureOfBuild(f"imports {found[0]}, which Python {version} removed", line, (f"python<{version}",))
+            return
 
 
 def _dict_attributes(tree: ast.Module) -> Iterator[FailureOfBuild]:

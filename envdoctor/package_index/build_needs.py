@@ -41,7 +41,7 @@ def missing_build_modules(archive: SourceArchive, python: str) -> tuple[tuple[st
     if _has_pkg_resources(requires, python):
         provided.add("pkg_resources")
     missing: dict[str, int] = {}
-    for module, line in _imports_of_script(tree):
+    for module, line in imports_of_script(tree):
         top = module.partition(".")[0]
         if top and top not in provided:
             missing.setdefault(top, line)
@@ -115,7 +115,7 @@ def _has_pkg_resources(requires: Iterable[str], python: str) -> bool:
     )
 
 
-def _imports_of_script(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def imports_of_script(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """The imports that running the script reaches without a condition, also in the functions that it calls."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, Function)}
     yield from _reached(tree.body, functions, _MAX_DEPTH)

@@ -295,7 +295,7 @@ class IndexFacts(Protocol):
         """The modules that an isolated build of a release lacks."""
         ...
 
-    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+    def build_failures(self, name: str, version: str, python: str) -> Sequence[BuildFailure]:
         """The reasons for which the build of a release fails with today's build tools."""
         ...
 

@@ -157,7 +157,7 @@ class FixedIndex:
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
 
-    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+    def build_failures(self, name: str, version: str, python: str) -> Sequence[BuildFailure]:  # noqa: ARG002
         return [each for each in self.failing if (each.release.name, each.release.version) == (name, version)]
 
     def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:  # noqa: ARG002

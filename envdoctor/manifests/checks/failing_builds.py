@@ -26,8 +26,8 @@ _WITHOUT_DISTUTILS = "3.12"  # which setuptools 57 imports
 def build_fails_with_the_tools_of_today(context: GuideContext) -> Iterator[Problem]:
     """A release has no wheel for the Python, and its setup.py fails with the setuptools or the pip of today.
 
-    setuptools 58 removed use_2to3, 67 rejects requirements outside of PEP 440, and Cython 3 has no cython_sources. A
-    script that sets an attribute of __builtins__ stops in every build by PEP 517.
+    Python 3.12 removed imp, setuptools 58 use_2to3, 67 rejects requirements outside of PEP 440, and Cython 3 has no
+    cython_sources. A script that sets an attribute of __builtins__ stops in every build by PEP 517.
     A Cython module without its C file needs Cython, which some releases do not require for their build. A warning if
     the guide names no Python.
 
@@ -40,7 +40,9 @@ def build_fails_with_the_tools_of_today(context: GuideContext) -> Iterator[Probl
             continue
         for name in sorted(install.resolution.built - BUILT_WITH_TORCH - action.built_with_torch):
             package = install.resolution.packages.get(name)
-            found = index.build_failures(name, package.version) if package and package.origin == "PyPI" else ()
+            python = install.before.python or context.trace.python
+            is_of_index = package and package.origin == "PyPI"
+            found = index.build_failures(name, package.version, python) if package and is_of_index else ()
             failures = [each for each in found if not _is_cured(install, each)]
             if package and failures:
                 yield _failing_build(context, install, package, failures)
@@ -48,7 +50,7 @@ def build_fails_with_the_tools_of_today(context: GuideContext) -> Iterator[Probl
 
 def _is_cured(install: InstallStep, failure: BuildFailure) -> bool:
     """Whether a build with the installed packages has what it needs, or its tools can be older ones."""
-    if builds_in_isolation(install) is not False:
+    if builds_in_isolation(install) is not False or any(each.startswith("python<") for each in failure.cured_by):
         return False
     names = {found.name for text in failure.cured_by if (found := parse_requirement(text))}
     return "cython" not in names or "cython" in install.before.packages
@@ -82,6 +84,8 @@ def _fix(
         pin = f"{newer.name}=={newer.version}"
         return f"Use {pin}, which has a wheel or a complete build, if the code permits it.", install_step(pin)
     needed = [text for each in failures for text in each.cured_by]
+    if older := next((text for text in needed if text.startswith("python<")), ""):
+        return f"Create the environment with a Python below {older.partition('<')[2]}.", ()
     is_possible = all(each.cured_by for each in failures)
     is_too_new = "setuptools<58" in needed and satisfies(python, f">={_WITHOUT_DISTUTILS}") is not False
     if is_possible and not is_too_new:

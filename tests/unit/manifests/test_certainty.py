@@ -59,7 +59,7 @@ class Index:
     def module_package(self, top: str) -> str:  # noqa: ARG002
         return ""
 
-    def build_failures(self, name: str, version: str) -> Sequence[object]:  # noqa: ARG002
+    def build_failures(self, name: str, version: str, python: str) -> Sequence[object]:  # noqa: ARG002
         return ()
 
     def requires(self, name: str, version: str) -> Sequence[str]:  # noqa: ARG002

@@ -83,6 +83,10 @@ FAILING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str, str]] = {
     "a newer release": ((*IN_PYTHON, "pip install vocoder==0.2.10"), (), "error", "Use vocoder==0.3.5"),
     "no Python": (("pip install vocoder==0.2.10",), (), "warning", "Use vocoder==0.3.5"),
     "no newer release": ((*IN_PYTHON, "pip install vocoder==0.3.5"), ("cython",), "error", "Install cython, set"),
+    "an older Python": (
+        (*IN_PYTHON, "pip install vocoder==0.3.5"), ("python<3.11",), "error",
+        "Create the environment with a Python below 3.11",
+    ),
     "nothing cures it": ((*IN_PYTHON, "pip install vocoder==0.3.5"), (), "error", "Use another release"),
     "without isolation": (
         (*IN_PYTHON, "pip install cython==3.1.0", "pip install --no-build-isolation vocoder==0.2.10"),

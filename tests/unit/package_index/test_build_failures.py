@@ -55,8 +55,21 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
 @each_case("name", [*CASES])
 def test_builds_that_fail(name: str) -> None:
     body, arguments, files, expected = CASES[name]
-    found = failures_of_build(_parse("sample-1.tar.gz", archive(SETUP.format(body, arguments), files)))
+    found = failures_of_build(_parse("sample-1.tar.gz", archive(SETUP.format(body, arguments), files)), "3.12")
     assert [expected in each.reason for each in found] == ([True] if expected else [])
+
+
+@each_case(
+    ("body", "python", "reason"),
+    [
+        ("import imp", "3.12", "imports imp, which Python 3.12 removed"), ("import imp", "3.11", ""),
+        ("import imp", "", ""), ("try:\n    import imp\nexcept ImportError:\n    pass", "3.12", ""),
+        ("import distutils", "3.12", ""),
+    ],
+)  # fmt: skip
+def test_modules_that_python_removed(body: str, python: str, reason: str) -> None:
+    found = failures_of_build(_parse("sample-1.tar.gz", archive(SETUP.format(body, ""), {})), python)
+    assert [each.reason for each in found] == ([reason] if reason else [])
 
 
 def archive(setup: str, files: dict[str, str]) -> bytes:
