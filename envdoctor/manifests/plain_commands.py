@@ -27,6 +27,16 @@ _VALUE = re.compile(r"[\w.+-]*[\d./=<>_~\[\]:@$*{}-][^\s`]*|[\"'].*")
 # Installers and tools take plain words; a program takes options and paths, and a word is prose.
 _TAKES_NAMES = re.compile(r"(?:.*\binstall|conda|docker|.*-m\s+(?:venv|pip|spacy|nltk|ipykernel))\b")
 _IS_COMPLETE = re.compile(r"\.(?:py|sh)$|activate$|-m\s")
+# "Training: python train.py", "Run python train.py": what precedes a program on its line, in a list or a paragraph.
+_LEAD = re.compile(
+    r"(?:[*_]{0,2}(?!usage|example|e\.g|syntax|format|output|note|old|windows|on windows|mac|with|without)"
+    r"[A-Za-z][\w ,/()'-]{0,50}?[*_]{0,2}:[*_]{0,2}\s+"
+    r"|(?:(?:then|and|just|now|finally|next|simply|please)\s+)?(?:run|execute|type|enter)"
+    r"(?:\s+(?:the\s+)?(?:command|script|following))?:?\s+)(?=(?P<command>(?:python3?\s+(?:-m\s+\w|[\w./-]+\.py\b)"
+    r"|(?:bash|sh)\s+[\w./-]+\.sh\b|torchrun\s|accelerate\s+launch\s|streamlit\s+run\s|uvicorn\s"
+    r"|pip3?\s+install\s+-r\s|conda\s+env\s+create\s).*))",
+    re.IGNORECASE,
+)
 _COLON = (":", "\uff1a")
 _NEGATION = re.compile(r"\b(?:never|not|don't|avoid|instead|rather)\b|不要|切勿|别|避免|❌", re.IGNORECASE)
 
@@ -48,9 +58,12 @@ def plain_commands(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
             text = line.strip().removeprefix("$ ")
             is_sentence = below[:1].islower() and not _START.match(below)
             is_introduced |= above.rstrip(" *_").endswith(_COLON)
+            if lead := _LEAD.match(text):
+                text = lead["command"].rstrip()
+                is_sentence = is_sentence or bool(below)
             is_command = is_introduced and not is_sentence and _is_whole(text)
         is_introduced = is_command
-        if is_command and not _NEGATION.search(above):
+        if is_command and not _NEGATION.search(f"{above} {line[: line.find(text)]}"):
             yield index, text
 
 

@@ -30,6 +30,11 @@ def commands(text: str) -> list[tuple[int, str]]:
         ("- ```conda create --name sd python=3.8```\n", [(1, "conda create --name sd python=3.8")]),
         ("```cd qm9/property_prediction```  \n```python main.py --lr 5e-4```  \n",
          [(1, "cd qm9/property_prediction"), (2, "python main.py --lr 5e-4")]),
+        ("2. Run python train.py --lr 2\n3. Then run bash scripts/eval.sh\n",
+         [(1, "python train.py --lr 2"), (2, "bash scripts/eval.sh")]),
+        ("Training: python train.py --lr 1\n\n- **Test**: python -m tool.test\n",
+         [(1, "python train.py --lr 1"), (3, "python -m tool.test")]),
+        ("1. Install the requirements: pip install -r requirements.txt\n", [(1, "pip install -r requirements.txt")]),
     ],
 )  # fmt: skip
 def test_commands_of_the_text_are_steps(text: str, expected: list[tuple[int, str]]) -> None:
@@ -48,6 +53,11 @@ def test_commands_of_the_text_are_steps(text: str, expected: list[tuple[int, str
         "Set the path in ```config.yaml```\n```~/.cache/huggingface/hub```\n",
         "| step | command |\n|---|---|\n| 1 | python train.py |\n",
         "torchrun is a launcher of PyTorch.\n",
+        "Run python train.py with the same options\n",
+        "Usage: python train.py --lr LR\n",
+        "Never run python old.py\n\n- Do not run: python old.py\n",
+        "Run python train.py\nto start the training.\n",
+        "- CPU: pip install torch\n- GPU: pip install torch --index-url https://a.b/cu126\n",
     ],
 )
 def test_sentences_are_no_commands(text: str) -> None:
