@@ -16,6 +16,7 @@ from envdoctor.knowledge.published import (
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Install
+from envdoctor.manifests.checks.accepted_releases import accepted_release
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import (
@@ -179,6 +180,9 @@ def incompatible_release(
     requirement = f"{package.name} ({package.reason})" if package.is_dependency else f"`{package.reason}`"
     messages = "; ".join(dict.fromkeys(violation.problem.message for violation in violations))
     excluding = requirer_that_excludes(context, environment, package, version)
+    if not excluding:
+        rules = list({each.rule.id: each.rule for each in violations}.values())
+        version, excluding = accepted_release(context, environment, package, version, rules)
     worst = violations[0]
     fix, remedies = worst.problem.fix, keeping_pins(worst.problem.remedies, environment)
     if excluding:
