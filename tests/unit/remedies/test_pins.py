@@ -98,6 +98,8 @@ FAULTS = [
     ("HF024", OLD, "gradio 4.44.1, huggingface-hub 1.0.0"),
     ("HF025", OLD, "datasets 2.12.0, fsspec 2023.10.0"),
     ("PKG020", V4, "openai 1.8.0, httpx 0.28.1"),
+    ("PKG077", V4, "gradio 5.20.0, huggingface-hub 1.3.0, transformers 5.5.0, tokenizers 0.22.2"),
+    ("PKG078", OLD, "pillow 10.4.0, numpy 1.20.3"),
     ("PKG075", V4, "anthropic 0.34.2, httpx 0.28.1"),
     ("PKG076", V4, "groq 0.9.0, httpx 0.28.1"),
     ("PKG060", V4, "tensorboard 2.2.2, protobuf 5.29.6"),

@@ -210,6 +210,8 @@ BROKEN = [
     ("gradio 4.44.1, huggingface-hub 2.4.0", "HF024", "error"),
     ("datasets 2.12.0, fsspec 2026.2.0", "HF025", "error"),
     ("openai 1.8.0, httpx 0.28.1", "PKG020", "error"),
+    ("gradio 5.20.0, huggingface-hub 2.4.0", "PKG077", "warning"),
+    ("pillow 10.4.0, numpy 1.20.3", "PKG078", "error"),
     ("anthropic 0.34.2, httpx 0.28.1", "PKG075", "error"),
     ("groq 0.9.0, httpx 0.28.1", "PKG076", "error"),
     ("tensorboard 2.2.2, protobuf 5.29.6", "PKG060", "error"),
