@@ -28,6 +28,7 @@ _NEWEST_OF_OLD_PINS = "3.11"
 # https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
 _BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
 _HAS_UPPER_BOUND = re.compile(r"<|==[\d.]+\*|~=")
+_FIRST_PATCH = re.compile(r"(<=|==)\s*(3\.\d{1,2})(?:\.0)?(?![\d.*])")
 # For newer ones, nearly each package has a release: the lists are not read.
 _OLDEST_IN_QUESTION = "3.9"
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
@@ -168,6 +169,31 @@ def project_permits_a_python_that_a_pin_excludes(context: GuideContext) -> Itera
             found += [_Excluding(requirement, release, first)] if release and first != lowest else []
     if found:
         yield _excluded(context, lowest, max(found, key=lambda each: dotted_numbers(each.lowest)))
+
+
+@rule("RUN269", kind="guide", severity=("warning", "info"), cause="python-unsupported", url=REQUIRES_PYTHON)
+def project_excludes_the_patch_releases_of_a_python(context: GuideContext) -> Iterator[Problem]:
+    """A project permits the first release of a Python and no later one: `<=3.12` excludes 3.12.1, `==3.10` 3.10.1.
+
+    pip refuses to install the project with it, and uv downloads an old patch release. A note if it permits an older
+    Python as well.
+    """
+    bound = _FIRST_PATCH.search(context.guide.permitted_python)
+    if not bound:
+        return
+    operator, version = bound.groups()
+    written = re.compile(rf"python.*{operator}\s*{re.escape(version)}(?![\d.])", re.IGNORECASE)
+    line = next((number for number, text in enumerate(context.guide.lines, 1) if written.search(text)), 0)
+    has_older = any(permits(context.guide.permitted_python, each) for each in _LOWEST if each != version)
+    major, _, minor = version.partition(".")
+    if line:
+        yield Problem(
+            "info" if has_older else "warning",
+            f"`{operator}{version}` excludes Python {version}.1 and newer: only {version}.0 satisfies it",
+            (guide_evidence(context, "Python", context.guide.permitted_python, line),),
+            f"Write <{major}.{int(minor) + 1}." if operator == "<=" else f"Write =={version}.*.",
+            line=line,
+        )
 
 
 def _permitted_releases(index: IndexFacts, requirement: InstallRequirement, lowest: str) -> Sequence[IndexedRelease]:

@@ -103,6 +103,15 @@ def test_a_project_permits_a_python_that_a_pin_excludes(text: str, python: str) 
     assert all(f"to {python}." in each.fix for each in found)
 
 
+@each_case("requires, status, fix", [
+    (">=3.10,<=3.12", "info", "Write <3.13."), ("==3.10", "warning", "Write ==3.10.*."), ("==3.10.*", "", ""),
+    (">=3.12,<=3.12", "warning", "Write <3.13."), (">=3.8,<3.12", "", ""), ("<=3.12.9", "", ""), (">=3.12", "", ""),
+])  # fmt: skip
+def test_a_project_excludes_the_patch_releases_of_a_python(requires: str, status: str, fix: str) -> None:
+    found = findings(project(requires, "numpy==1.26.4"), "pyproject.toml", "RUN269")
+    assert [(each.status, each.line, each.fix) for each in found] == ([(status, 3, fix)] if status else [])
+
+
 class _PythonSolver(FixedSolver):
     """flow 2.4.0 has wheels for Python 3.6 to 3.8."""
 
