@@ -57,7 +57,21 @@ def _assigned(file: ProgramFile) -> Iterator[str]:
             yield from (str(each.value) for each in node.args if isinstance(each, ast.Constant))
 
 
+def _run_for_certain(file: ProgramFile) -> set[str]:
+    """The names that a program mentions without a condition, from what it runs when it is started on."""
+    definitions = file.parsed.definitions
+    found = {name for name, node in definitions.items() if node.decorator_list}  # it can be registered
+    waiting: list[ast.AST] = [*file.top_level(), *(definitions[name] for name in found)]
+    while waiting:
+        certain = [node for node, is_certain in unguarded([waiting.pop()]) if is_certain]
+        names = {node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in certain} - found
+        found |= names
+        waiting += [definitions[name] for name in names & definitions.keys()]
+    return found
+
+
 def _of_file(file: ProgramFile, reached: frozenset[str]) -> Iterator[CodeImport]:
+    certain = _run_for_certain(file) if file.is_program else set()
     yield from _of_body(file, list(file.top_level()), is_certain=True)
     for name, node in file.parsed.definitions.items():
         if name not in reached:
@@ -66,7 +80,7 @@ def _of_file(file: ProgramFile, reached: frozenset[str]) -> Iterator[CodeImport]
         functions = [each for each in parts if isinstance(each, Function)]
         yield from _of_body(file, [each for each in parts if each not in functions], is_certain=True)
         for each in functions:
-            yield from _of_body(file, [each], is_certain=file.is_program)
+            yield from _of_body(file, [each], is_certain=name in certain)
 
 
 def _parts_of_class(node: ast.ClassDef) -> list[ast.AST]:

@@ -130,6 +130,16 @@ def test_a_program_reads_an_attribute(name: str, tmp_path: Path) -> None:
 def test_a_condition_and_a_module_of_the_program_are_no_certain_use(tmp_path: Path) -> None:
     assert [each.status for each in _audit(tmp_path, "import chain\nchain.old()")] == ["error"]
     assert [each.status for each in _audit(tmp_path, "import chain\nif chain.size:\n    chain.old()")] == ["warning"]
+    run = (
+        "import chain\ndef run():\n    from chain import old\ndef main():\n    {}\nif __name__ == '__main__':\n    {}"
+    )
+    for of_main, of_program, status in (
+        ("run()", "main()", "error"),
+        ("run()", "if chain.size:\n        main()", "warning"),
+        ("if chain.size:\n        run()", "main()", "warning"),
+        ("chain.new(run)", "main()", "error"),
+    ):
+        assert [each.status for each in _audit(tmp_path, run.format(of_main, of_program))] == [status]
     part = "import chain\ndef run():\n    chain.old()"
     (found,) = _audit(tmp_path, "import own\nown.run()", own=part)
     assert (found.status, found.message[:27]) == ("warning", "own.py:3 uses chain.old, wh")
