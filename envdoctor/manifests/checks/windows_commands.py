@@ -17,10 +17,10 @@ _OF_WINDOWS = re.compile(
 )
 # A command of Windows, the form of its arguments, and what Linux has.
 _COMMANDS = (
-    ("copy", re.compile(r"[^\s/]\S* \S+"), "cp"),
+    ("copy", re.compile(r"(?!/)\S*[.\\/]\S* \S+"), "cp"),
     ("xcopy", re.compile(r"\S+ \S+.*"), "cp -r"),
-    ("move", re.compile(r"[^\s/]\S* \S+"), "mv"),
-    ("del", re.compile(r"\S+"), "rm"),
+    ("move", re.compile(r"(?!/)\S*[.\\/]\S* \S+"), "mv"),
+    ("del", re.compile(r"\S*[.\\/*]\S*"), "rm"),  # `del model` is Python
     ("py", re.compile(r"(?:-3[.\d]* )?(?:-m \w.*|[\w./-]+\.py\b.*)"), "python3"),
 )
 

@@ -9,11 +9,11 @@ from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.resolution.step import NoSolver
 
-WRONG = {"copy .env.example .env": "cp", "py -3.10 -m venv env": "python3", "del model.pt": "rm", "move a b": "mv"}
+WRONG = {"copy .env.example .env": "cp", "py -3.10 -m venv env": "python3", "del model.pt": "rm", "move a.py b": "mv"}
 SOUND: dict[str, tuple[str, ...]] = {
     "commands of Linux": ("cp .env.example .env", "mv a b", "rm c"),
     "a guide that names Windows": ("# Windows", "copy .env.example .env"),
-    "other programs": ("py-spy top", "copy", "del"),
+    "other programs": ("py-spy top", "copy", "del", "del model", "move it there"),
 }
 
 
@@ -32,7 +32,7 @@ def test_commands_that_linux_has_or_that_are_for_windows(name: str) -> None:
 
 @each_case("language", ["setup", "train", "eval", "run", "commands"])
 def test_a_language_that_names_the_purpose_of_commands(language: str) -> None:
-    guide = f"# A\n```{language}\npip install torch==2.6.0\ncopy a b\n```\n"
+    guide = f"# A\n```{language}\npip install torch==2.6.0\ncopy a.py b\n```\n"
     assert [each.line for each in _audit(guide)] == [4]
 
 
