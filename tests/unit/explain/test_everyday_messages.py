@@ -209,3 +209,17 @@ def test_ollama_names_its_library_after_the_devices() -> None:
 def test_a_gpu_that_is_not_available_anymore_is_not_a_removed_name() -> None:
     found = all_causes("After installing pytorch 1.9.0 my GPU is not available anymore: is_available=False")
     assert "library-too-new" not in [each.cause for each in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Segmentation fault (core dumped)",
+        "subprocess.CalledProcessError: Command 'train' died with <Signals.SIGSEGV: 11>.",
+        "  exitcode  : -11 (pid: 6421)",
+    ],
+)
+def test_a_crash_has_no_cause_but_commands_that_find_it(text: str) -> None:
+    (cause,) = all_causes(text)
+    assert cause.confidence < SILENT
+    assert "faulthandler" in cause.find_out[0].command
