@@ -36,12 +36,15 @@ OFTEN_OF_ANOTHER_CAUSE = frozenset({
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
+# These packages are installed from wheels.
+OF_WHEELS = r"(?:torch(?:vision|audio)?|transformers|accelerate|datasets|diffusers|peft|trl|numpy|tensorflow|jax)"
 # These compare nvcc with torch, the GPU, gcc and CUDA_HOME. Nothing runs nvcc unless CUDA code is compiled.
 COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003", "HOST006"})
 SIGN_OF_BUILD = lazy_pattern(
     r"(?i:\bbuild\w{0,4}\b|\bbuilt (?!with:|for|in)|\b(?:to|while|when|not|cannot) compil"
     r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
-    r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|pip3? install|\bmake\b"
+    r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|\bmake\b"
+    rf"|pip3? install(?![,.;:)\]]|`|(?: -\S+)* {OF_WHEELS}(?![\w-]))"
 )
 MAX_CONTEXT = 200  # lines
 # Clauses of a description, each compared with the known messages if nothing else explains the report.
