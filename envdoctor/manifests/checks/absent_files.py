@@ -131,7 +131,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     )
     for each in instructions:
         text = " ".join(text.rstrip("\\") for _, text in each.lines)
-        if each.name not in ("COPY", "ADD") or "--from" in text or "<<" in text:
+        if each.name not in ("COPY", "ADD") or each.is_trigger or "--from" in text or "<<" in text:
             continue
         words = [word for word in re.sub(r"[\[\]\",]", " ", text).split() if not word.startswith("--")]
         for source in words[:-1]:

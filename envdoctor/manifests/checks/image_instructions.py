@@ -30,7 +30,9 @@ def variable_of_image_has_no_value(context: GuideContext) -> Iterator[Problem]:
                 "error",
                 f"`ENV {shown_line(text)}`: Docker needs a value for {word}, and the build stops",
                 (guide_evidence(context, "ENV", shown_line(text), number),),
-                f'Write ENV {word}="" for an empty value, or remove the line.',
+                "Move the comment to a line of its own."
+                if word.startswith("#")
+                else f'Write ENV {word}="" for an empty value, or remove the line.',
                 line=number,
             )
 
@@ -77,7 +79,7 @@ def _without_value(instruction: Instruction) -> str:
     if len(words) == 1 and _NAME.fullmatch(words[0]):
         return words[0]
     is_list = bool(words) and "=" in words[0]
-    return next((word for word in words if is_list and _NAME.fullmatch(word)), "")
+    return next((word for word in words if is_list and (_NAME.fullmatch(word) or word.startswith("#"))), "")
 
 
 def _unreplaced(instruction: Instruction) -> tuple[str, str] | None:

@@ -113,6 +113,7 @@ COPIES = (
     "COPY *.py $CODE/main.py /app/",
     "COPY weights.pth dist/project.whl https://a.b/c.py /app/",
     "ADD build/config.yaml data/labels.yaml /app/",
+    "ONBUILD COPY viewer/assets /srv/",
     "COPY <<EOF /app/main.py\nprint()\nEOF",
 )
 

@@ -94,6 +94,7 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     # instructions of Docker: RUN267, RUN268
     "ENV without a value": ("Dockerfile", SLIM + "ENV PYTHONPATH\n" + TORCH, "RUN267", [2]),
     "ENV with a value for one name": ("Dockerfile", SLIM + "ENV A=1 \\\n  B\n" + TORCH, "RUN267", [2]),
+    "ENV with a comment": ("Dockerfile", SLIM + "ENV A=1  # for tests\n" + TORCH, "RUN267", [2]),
     "ENV with an empty value": ("Dockerfile", SLIM + "ENV A= B=\"c d\" \\\n  C=1\nENV D e f\n" + TORCH, "RUN267", []),
     "a variable without a shell": ("Dockerfile", SLIM + TORCH + 'CMD ["python", "--port=$PORT"]', "RUN268", [3]),
     "a variable of Kubernetes": ("Dockerfile", SLIM + TORCH + "ENTRYPOINT python a.py $(VERSION)\n", "RUN268", [3]),
