@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator
 
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checkout_code import INSTALLED_FROM, Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import is_named
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -30,11 +30,13 @@ def absent_started_modules(context: GuideContext, checkout: Checkout) -> Iterato
             continue
         seen.add(path)
         found = checkout.script(launch)
+        folders = [checkout.relative(each) for each in launch.folders]
+        if program.launcher and found.rpartition(path)[0].rstrip("/") in {*INSTALLED_FROM} - {*folders, ""}:
+            found = ""  # where an installation would take the module from
         if found.endswith("/__init__.py") and not program.launcher:
             yield from _package(context, checkout, launch, found)
         if found or can_come_from_elsewhere(context.guide, checkout, f"{path}.py", {launch.line}):
             continue
-        folders = [checkout.relative(each) for each in launch.folders]
         homes = [posixpath.join(folder, posixpath.dirname(path)) for folder in folders]
         home = next((each for each in homes if f"{each}/__init__.py" in checkout.paths), "")
         if home and "/" in path:

@@ -15,13 +15,14 @@ from envdoctor.resolution.step import NoSolver
 FILES = {
     ".git/HEAD": "", "tool/__init__.py": "", "tool/evaluate.py": "", "tool/run/__init__.py": "",
     "tool/run/__main__.py": "", "backend/main.py": "app = 1\n", "server/api.py": "app = 1\n", "plain/part.py": "",
-    "tool/fast.cpp": "",
+    "tool/fast.cpp": "", "src/service.py": "app = 1\n",
 }  # fmt: skip
 WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {  # commands, the status, and a part of the fix
     "a misspelled module": (("python -m tool.evalute --x",), "error", "Name tool.evaluate"),
     "no module is alike": (("python -m tool.generate_data",), "error", "Name a module of the checkout"),
     "a package": (("python -m tool",), "error", "Name the module of the package"),
     "an application": (("uvicorn main:app --reload",), "warning", "Run cd backend first"),
+    "in src": (("uvicorn service:app",), "warning", "Run cd src first"),
     "after another directory": (("cd plain", "uvicorn main:app"), "warning", "Run cd backend first"),
 }
 SOUND: dict[str, tuple[str, ...]] = {
@@ -32,6 +33,7 @@ SOUND: dict[str, tuple[str, ...]] = {
     "a package of others": ("python -m torch.utils.collect_env", "python -m http.server"),
     "a folder without __init__": ("python -m plain.other",),
     "a file that a step makes": ("echo 1 > tool/made.py", "python -m tool.made"),
+    "in src, after cd": ("cd src", "uvicorn service:app"),
     "another folder": ("uvicorn main:app --app-dir backend",),
 }
 
