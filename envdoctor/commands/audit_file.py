@@ -302,12 +302,12 @@ def _audit_commands(  # noqa: PLR0917
     is_decided = coverage.judged or audit.findings or _is_resolved(audit)
     if not is_decided and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
-    findings = audit.findings
+    tried = audit.findings
     if tries_commands:
         paths = [stated.of(path) for path in document.paths]
-        findings = with_tried_commands(findings, paths, machine, date.today().isoformat(), solver)
+        tried = with_tried_commands(tried, paths, machine, date.today().isoformat(), solver)
     findings = tuple(
-        synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0]) for each in findings
+        synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0]) for each in tried
     )
     findings = with_lock(findings, document.kind, Path(target))
     result = AuditResult(
@@ -319,7 +319,7 @@ def _audit_commands(  # noqa: PLR0917
         findings=findings,
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
-        requirements=_proposed(audit, document, text, machine, stated=stated, solver=solver),
+        requirements=_proposed(audit, document, text, machine, stated=stated, solver=solver, findings=tried),
     )
     return FileAudit(result, document, audit.environment, audit)
 
@@ -359,7 +359,7 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
 
 def _proposed(
     audit: GuideAudit, document: Document, text: str, machine: Machine | None, *, stated: StatedTarget,
-    solver: StepSolver | None,
+    solver: StepSolver | None, findings: tuple[Finding, ...],
 ) -> tuple[str, ...]:  # fmt: skip
     """The proposed pins, if there are problems and one changes; of a list of all packages those that differ."""
     words = {*text.split(), *document.pins}
@@ -369,7 +369,7 @@ def _proposed(
     pins = _audit_document(read_input("\n".join(audit.requirements), name, Files(None)), machine, NoSolver(), stated)
     if any(finding.status == "error" for finding in pins.findings):
         return ()
-    proposed = solvable_pins(audit.main, solver)
+    proposed = solvable_pins(audit.main, solver, findings if len(audit.sets) == 1 else ())
     changed = tuple(requirement for requirement in proposed if requirement not in words)
     return changed if is_list(document, text) or not changed else proposed
 

@@ -6,9 +6,12 @@ requirements of what is installed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+from envdoctor.core.records import Finding
+from envdoctor.core.remedies import Install
 from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.added_packages import with_packages
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
@@ -23,17 +26,33 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 _UNREAD = ("was not found in the package registry", "no usable wheels")  # another index or a build can have it
 
 
-def solvable_pins(corrected: CorrectedSet, solver: StepSolver | None) -> tuple[str, ...]:
-    """The requirements of a set, else those with the ranges of the guide; none if neither has a solution.
+def solvable_pins(
+    corrected: CorrectedSet, solver: StepSolver | None, findings: Sequence[Finding] = ()
+) -> tuple[str, ...]:
+    """The requirements of a set, with what errors install of further packages if these have a solution together.
 
-    Without a solver, the requirements as they are.
+    Otherwise those of the set alone, or with the ranges of the guide; none if neither has a solution. Without a
+    solver, the requirements as they are.
     """
     solver = apart(solver)
     if solver is None or solver.reason or corrected.image:
         return corrected.requirements
     target = ResolverTarget(corrected.architecture, corrected.python or USUAL_PYTHON, corrected.glibc)
-    lists = dict.fromkeys((corrected.requirements, corrected.wanted))
+    complete = with_packages(corrected, _cures(findings)).requirements
+    lists = dict.fromkeys((complete, corrected.requirements, corrected.wanted))
     return next((texts for texts in lists if not _conflict(texts, target, solver)), ())
+
+
+def _cures(findings: Sequence[Finding]) -> list[str]:
+    """What the first commands of errors install, as far as they are one installation from the index."""
+    first = (each.remedies[0].steps for each in findings if each.status == "error" and each.remedies)
+    steps = (each[0] for each in first if len(each) == 1)
+    texts = [text for step in steps if isinstance(step, Install) and not step.from_source for text in step.packages]
+    return list(
+        {
+            named.name: text for text in texts if (named := parse_install_requirement(text, 1)) and not named.url
+        }.values()
+    )
 
 
 def contradiction(install: InstallStep, changes: dict[str, str], solver: StepSolver | None) -> str:

@@ -6,6 +6,8 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_file import audit_text
+
 VERSIONS = {"diffusers": "0.16.0", "transformers": "4.33.2", "huggingface-hub": "0.36.2", "demo-server": "1.0"}
 
 
@@ -28,3 +30,13 @@ def test_a_release_that_an_installed_package_excludes_is_replaced(bound: str, fi
     (found,) = [each for each in findings(text, solver, "RUN003") if "huggingface-hub" in each.fix]
     assert found.fix == fix
     assert bool(found.remedies) == fix.startswith("Use")
+
+
+def test_the_proposed_requirements_have_the_cures_of_packages_that_the_file_does_not_name() -> None:
+    """gradio 3.36 imports what gradio-client no longer has, a package without a table of releases."""
+    versions = {"gradio": "3.36.1", "gradio-client": "2.7.1", "transformers": "4.25.1", "huggingface-hub": "0.36.2"}
+    solver = FixedSolver(FixedIndex(), versions)
+    solver.required, solver.requiring = ["gradio-client"], ("gradio",)
+    text = "gradio==3.36.1\ntransformers==4.25.1\nhuggingface-hub\nnumpy==2.0.0\n"
+    result = audit_text(text, "requirements.txt", None, solver, python="3.10").result
+    assert [each for each in result.requirements if "gradio-client" in each] == ["gradio-client<=1.14.0"]
