@@ -15,7 +15,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.import_statements import ImportStatement
-from envdoctor.manifests.made_files import can_come_from_elsewhere
+from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.rules.registry import Problem, rule
 
@@ -26,6 +26,8 @@ MADE = re.compile(
     r"_?version\w*|__\w+__|_C|_?ext\w*|\w*(?:_pb2\w*|_ext|_cuda|_cpp|_c|_kernels?|_ops?|_lib|_cy)|c?ython\w*|\w*ops"
     r"|(?:\w*_)?(?:secrets?|credentials?|keys?|local\w*|tokens?|config\w*|settings?)"
 )
+# Folders in the template of GitHub for .gitignore of Python that can be packages of a project (2026-11-28).
+_OF_TEMPLATE = frozenset({"lib", "parts", "env", "var", "downloads"})
 _CODE = re.compile(r"^\s*[^\s#]", re.MULTILINE)
 _BUILD = re.compile(r"(?:.*/)?(?:setup\.py|CMakeLists\.txt|Makefile|\w+\.sh)")
 _STARTS = re.compile(r"\bsubprocess\b|\bos\.system\b|\bPopen\b")
@@ -112,7 +114,13 @@ def _absent_path(checkout: Checkout, file: str, statement: ImportStatement, fold
             return ""
         if _is_package(checkout, top, parts[0]):
             return _absent_part(checkout, top, parts[1:], statement.name)
-    return ""
+    return parts[0] if len(parts) > 1 and _is_left_out(checkout, parts[0]) else ""
+
+
+def _is_left_out(checkout: Checkout, name: str) -> bool:
+    """Whether git ignores a folder of code by the usual template, so that no commit has it: `lib/`."""
+    is_listed = name in _OF_TEMPLATE and not checkout.of_name(name) and not packages_of_module(name)
+    return is_listed and is_ignored(checkout, name)
 
 
 def _absent_part(checkout: Checkout, folder: str, parts: list[str], name: str) -> str:
@@ -183,6 +191,18 @@ def _problem(
     context: GuideContext, checkout: Checkout, launch: Launch, absent: _Absent, *, is_direct: bool
 ) -> Problem:
     folder, name = posixpath.split(absent.path)
+    if not folder and _is_left_out(checkout, name):
+        return Problem(
+            "error" if is_direct else "warning",
+            f"{absent.file}:{absent.statement.line} imports {absent.module}, and no commit has {name}: "
+            ".gitignore lists it",
+            (
+                guide_evidence(context, "program", launch.command, launch.line),
+                table_evidence("files", f"no {name}", "the checkout"),
+            ),
+            f"Get {name} from the author of the project: git leaves it out.",
+            line=launch.line,
+        )
     modules = [
         posixpath.basename(each).removesuffix(".py")
         for each in checkout.paths

@@ -90,3 +90,11 @@ def test_a_module_that_the_guide_makes(tmp_path: Path) -> None:
     files = {"train.py": "import lib.absent\n"}
     assert not _audit(tmp_path, files, "# Write your own lib/absent.py", "python train.py")
     assert not _audit(tmp_path, files, "wget -P lib https://a.b/absent.py", "python train.py")
+
+
+def test_a_package_that_git_ignores_by_its_usual_template(tmp_path: Path) -> None:
+    files = {"train.py": "from parts.model import Model\n", ".gitignore": "dist/\nparts/\n"}
+    (found,) = _audit(tmp_path, files, "python train.py")
+    assert "train.py:1 imports parts.model, and no commit has parts: .gitignore lists it" in found.message
+    assert not _audit(tmp_path, files | {".gitignore": "dist/\n"}, "python train.py")
+    assert not _audit(tmp_path, files | {"src/parts/model.py": ""}, "python train.py")
