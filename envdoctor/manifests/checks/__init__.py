@@ -24,6 +24,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     companion_builds,
     compiled_releases,
     conda_builds,
+    conda_names,
     conda_systems,
     conflicting_bounds,
     copied_programs,
