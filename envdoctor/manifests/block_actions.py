@@ -40,7 +40,7 @@ from envdoctor.manifests.program_launches import Launch, Program, started_progra
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
 from envdoctor.manifests.requirement_files import parse_requirement_lines
-from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
+from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts, without_prompt
 from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.manifests.working_directory import WorkingDirectory
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
@@ -373,7 +373,7 @@ def _is_shell(block: Block) -> bool:
     for _, text in block.lines:
         if _STARTS_SCRIPT.match(text):
             return True
-        words = text.strip().removeprefix("$ ").split(None, 2)
+        words = without_prompt(text).split(None, 2)
         if len(words) > 1 and (words[0] in SHELL_COMMANDS or re.match(r"[A-Z_]{3,}=", words[0])):
             return True
         if re.match(r"\s*(?:\([\w.-]+\)\s*)?\$\s+\w", text):

@@ -8,7 +8,8 @@ import pytest
 from support.fixed_index import FixedIndex, FixedSolver
 
 from envdoctor.commands.audit_file import audit_text
-from envdoctor.manifests.markdown import parse_blocks
+from envdoctor.manifests.block_actions import is_shell_block
+from envdoctor.manifests.markdown import Block, parse_blocks
 
 
 def commands(text: str) -> list[tuple[int, str]]:
@@ -76,3 +77,12 @@ def test_a_program_that_the_text_starts_is_absent(tmp_path: Path) -> None:
     absent = [each for each in found.result.findings if each.id == "RUN182"]
     fix = "Start 1-captions.py, if it is the script that is meant."
     assert [(each.line, each.fix) for each in absent] == [(5, fix)]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_shell"),
+    [("(base) me@host:~/x$ python train.py", True), ("root@node:/work# pip install torch", True),
+     ("me@host wrote a text", False), ("python: a language", False)],
+)  # fmt: skip
+def test_a_block_without_a_language_with_prompts(line: str, is_shell: bool) -> None:
+    assert is_shell_block(Block("", "", ((1, line),))) is is_shell
