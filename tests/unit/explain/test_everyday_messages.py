@@ -8,6 +8,9 @@ from support.explained import all_causes
 from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.outcome import states_no_failure
 
+OLD_NUMPY = """RuntimeError: module compiled against API version 0xe but this version of numpy is 0xd
+ImportError: numpy.core.multiarray failed to import
+"""
 SILENT = 0.4  # of a suggestion that a reader may ignore
 SANDBOX = "  Warning  FailedCreatePodSandBox  30s (x4 over 2m)  kubelet  Failed to create pod sandbox: rpc error: "
 NO_NVML = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."
@@ -223,3 +226,27 @@ def test_a_crash_has_no_cause_but_commands_that_find_it(text: str) -> None:
     (cause,) = all_causes(text)
     assert cause.confidence < SILENT
     assert "faulthandler" in cause.find_out[0].command
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "least"),
+    [
+        (
+            OLD_NUMPY,
+            "library-too-old",
+            0.9,
+        ),
+        (
+            "GPU: NVIDIA GeForce RTX 4090\nRuntimeError: cuFFT error: CUFFT_INTERNAL_ERROR",
+            "gpu-arch-not-in-build",
+            0.8,
+        ),
+        ("RuntimeError: connect() timed out. Original timeout was 600000 ms.", "nccl-interface", 0),
+        ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above", "cudnn-too-old", 0),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "host-oom-runtime", 0),
+    ],
+)
+def test_frequent_messages_of_libraries(text: str, cause: str, least: float) -> None:
+    first = all_causes(text)[0]
+    assert (first.cause, first.confidence >= least) == (cause, True)
+    assert first.find_out or first.confidence > UNDECIDED
