@@ -221,5 +221,6 @@ def test_variables_at_the_start_of_a_command() -> None:
 def test_a_package_of_the_tables_is_read_in_a_line_of_its_own() -> None:
     tables = {path.stem for path in (FOLDER / "requires").glob("*.toml")}
     conditions = {each.partition(" ")[0] for row in known_breaks() for each in (*row.when, *row.unless)}
-    assert not (tables | conditions) - KNOWN_PACKAGES
+    words = {"requests"}  # a result of a benchmark too: read in lists of installers only
+    assert not (tables | conditions) - KNOWN_PACKAGES - words
     assert versions("diffusers 0.24.0\nhuggingface-hub 0.30.2\n")["diffusers"] == "0.24.0"
