@@ -282,19 +282,11 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
     text, unread = read_pasted_text(request.report)
     report = parse_report(text)
     findings = diagnose_report(report)
-    if has_no_facts(report) and not findings:
-        name = "standard input" if request.report == "-" else request.report
-        raise BadInput(
-            f"no environment report found in {name}",
-            expected="output of collect_env, nvidia-smi, pip freeze, accelerate env or ds_report",
-            hint="envdoctor check --from-report report.txt",
-        )
+    is_report = bool(findings) or not has_no_facts(report)
     if request.facts:
         machine = machines.override(report.machine, list(request.facts))
         report = msgspec.structs.replace(report, machine=machine)
         findings = diagnose_report(report)
-    if request.save:
-        _save(report.machine, request)
     result = _check_result(
         report.machine,
         report.stack,
@@ -304,6 +296,16 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         report=report.kinds or (UNNAMED_REPORT,),
         coverage=measure_coverage(report, unread),
     )
+    if not is_report:
+        name = "standard input" if request.report == "-" else request.report
+        raise BadInput(
+            f"no environment report found in {name}",
+            expected="output of collect_env, nvidia-smi, pip freeze, accelerate env or ds_report",
+            hint="envdoctor check --from-report report.txt",
+            data=result,
+        )
+    if request.save:
+        _save(report.machine, request)
     return _result(request, result)
 
 

@@ -86,12 +86,14 @@ def run(request: ExplainRequest) -> CommandResult:
             f"{request.text} names packages and contains no known error",
             expected="an error text or a log",
             hint=shell_command("envdoctor audit {}", request.text),
+            data=explained,
         )
     if not has_line and not stack and _is_report(request.text):
         raise BadInput(
             f"{request.text} is an environment report without a known error",
             expected="an error text or a log",
             hint=shell_command("envdoctor check --from-report {}", request.text),
+            data=explained,
         )
     return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
 

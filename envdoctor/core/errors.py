@@ -31,6 +31,7 @@ class EnvdoctorError(Exception):
 
     `message` contains the observed value and its source, `expected` the correct value, and `hint` one command or
     action. `log` is the log file of a failed child process, and `causes` are the causes that `explain` finds in it.
+    `data` is the record of a command that read its input and has no result: `data` of the JSON output.
     """
 
     exit_code = EXIT_FAILED
@@ -38,11 +39,12 @@ class EnvdoctorError(Exception):
     log: str = ""
     causes: tuple[Any, ...] = ()
 
-    def __init__(self, message: str, *, expected: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, expected: str = "", hint: str = "", data: Any = None) -> None:
         super().__init__(message)
         self.message = message
         self.expected = expected
         self.hint = hint
+        self.data = data
 
 
 class BadInput(EnvdoctorError):  # noqa: N818  the name states the problem

@@ -19,6 +19,7 @@ ENVELOPE_SCHEMA = 3
 def envelope(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
     """The output of `--format json`: the data of a finished command, or the error that ended it."""
     code = exit_code(result, error)
+    data = result.data if result else error.data if error else None
     return {
         "schema": ENVELOPE_SCHEMA,
         "envdoctor": __version__,
@@ -26,7 +27,7 @@ def envelope(command: str, result: CommandResult | None, error: EnvdoctorError |
         "command": command,
         "ok": code == 0,
         "exit_code": code,
-        "data": msgspec.to_builtins(result.data) if result else None,
+        "data": msgspec.to_builtins(data),
         "error": {
             "kind": error.kind,
             "message": error.message,

@@ -30,6 +30,7 @@ _NAME = re.compile(r"(?!nvidia-|torch).*?-cu(?:da)?(1\d)(?:\d|x)?(?:-plugin|-pjr
 # METADATA of tensorflow 2.14.1 to 2.21.0, extra and-cuda; before, tensorflow.org/install/source#gpu. 2026-11-28
 _TENSORFLOW = {"10.1": ">=2.1,<2.4", "11": ">=2.4,<2.15", "12": ">=2.15,<=2.21.0"}
 _LOCAL = re.compile(r"cuda(1\d)\b")  # jaxlib 0.4.25+cuda12.cudnn89
+_PADDLE = re.compile(r"\.post(1\d)(\d)$")  # paddlepaddle-gpu 2.4.2.post112 of Paddle's index: CUDA 11.2
 
 
 @rule("DRV017", kind="environment", severity="error", cause="driver-too-old", url=MINOR_VERSIONS)
@@ -116,6 +117,8 @@ def _packages_by_cuda(machine: Machine, stack: Stack) -> dict[str, list[str]]:
     for name, version in sorted(versions_of(stack).items()):
         if match := _NAME.fullmatch(name) or _LOCAL.match(local_part(version)):
             found.setdefault(match[1], []).append(name)
+        elif name == "paddlepaddle-gpu" and (post := _PADDLE.search(version)):
+            found.setdefault(post[1] if int(post[1]) > 10 else f"{post[1]}.{post[2]}", []).append(name)
         elif name in ("tensorflow", "tensorflow-gpu") and is_judged:
             rows = (cuda for cuda, versions in _TENSORFLOW.items() if satisfies(version, versions) is True)
             found.setdefault(next(rows, ""), []).append(name)

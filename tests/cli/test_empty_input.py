@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def test_a_text_without_facts_is_no_report(text: str, tmp_path: Path) -> None:
         2,
         "error: no environment report found in colleague.txt",
     )
+    done = envdoctor("check", "--from-report", "colleague.txt", "--format", "json", home=tmp_path)
+    assert json.loads(done.stdout)["data"]["findings"] == []
 
 
 def test_an_error_line_alone_is_diagnosed(tmp_path: Path) -> None:

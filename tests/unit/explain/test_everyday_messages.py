@@ -241,6 +241,8 @@ def test_a_crash_has_no_cause_but_commands_that_find_it(text: str) -> None:
             "gpu-arch-not-in-build",
             0.8,
         ),
+        ("GLIBCXX_3.4.21 isnt found. I already conda installed libgcc.", "libstdcxx-too-old", 0.9),
+        ("bin D:\\py39\\lib\\site-packages\\bitsandbytes\\libbitsandbytes_cpu.so", "bnb-no-cuda-binary", 0.6),
         ("RuntimeError: connect() timed out. Original timeout was 600000 ms.", "nccl-interface", 0),
         ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above", "cudnn-too-old", 0),
         ("terminate called after throwing an instance of 'std::bad_alloc'", "host-oom-runtime", 0),

@@ -42,6 +42,7 @@ def problem_causes(text: str) -> dict[str, str]:
         ("trl: 0.11.4\ntransformers: 4.46.0\ntorch: 2.4.1\n", "HF016", "transformers-too-new"),
         ("GPU: RTX 4070\ntorch: 2.5.1\ntorch.version.cuda: None\n", "TORCH003", "torch-cpu-build"),
         ("Driver: 470.256.02\ntorch: 2.6.0+cu124\n", "TORCH004", "driver-too-old"),
+        ("Driver: 440.33.01\npaddlepaddle-gpu: 2.4.2.post112\n", "DRV017", "driver-too-old"),
         ("nvcc: 12.1\nTensorFlow: 2.8.0\nGPU: RTX 3060\n", "PY011", "cudart-missing"),
     ],
 )
