@@ -39,6 +39,7 @@ URL_ORIGIN = "a direct URL"  # origin of packages from a wheel or a repository
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
+_OF_UV = re.compile(r"(?:[A-Za-z_]\w{0,60}=\S{0,200} +)*uv ")  # `GIT_LFS_SKIP_SMUDGE=1 uv pip install -e .`
 
 
 def resolve_step(
@@ -122,7 +123,7 @@ def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, 
 
 def _is_of_uv(action: Install) -> bool:
     """Whether uv alone installs a step: a file of requirements and a project can be installed with pip as well."""
-    return action.tool == "uv" and action.command.startswith("uv ") and " -r " not in action.command
+    return action.tool == "uv" and bool(_OF_UV.match(action.command)) and " -r " not in action.command
 
 
 def _has_unknown_requirements(action: Install) -> bool:

@@ -89,6 +89,7 @@ def test_the_torchvision_of_nvidias_containers_stays(
     ("step", "replaced"),
     [
         ("uv pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", []),
+        ("GIT_LFS_SKIP_SMUDGE=1 uv pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", []),
         ("uv pip install 'torch>=2.5.1' scan-kernels==2.3", [5]),
         ("uv pip install --upgrade 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),
         ("pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),  # pip selects the newest release of what is named
