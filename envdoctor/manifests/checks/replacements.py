@@ -31,6 +31,7 @@ from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
+_DEV_PIN = re.compile(r"===?[^,]*dev")  # `>=2.1.0dev` selects a release on an index without nightly builds
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 _LIBRARIES = (
     "vllm", "transformers", "trl", "peft", "numpy", "xformers", "flash-attn", "accelerate", "huggingface-hub",
@@ -261,7 +262,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     for install in context.trace.installs:
         source = torch_source(install.action)
         torch = next((package for package in install.action.requirements if package.name == "torch"), None)
-        if not torch or source.is_for_other_gpus or not (source.nightly or "dev" in torch.specifier):
+        if not torch or source.is_for_other_gpus or not (source.nightly or _DEV_PIN.search(torch.specifier)):
             continue
         line = line_of(context, install.action.line, torch.text)
         release, cuda = _release_for_the_guide(context, source.cuda) if source.cuda != "cpu" else ("", "")

@@ -74,7 +74,8 @@ def isolated_build_compiles_for_another_torch(context: GuideContext) -> Iterator
             or not torch.version
         ):
             continue
-        if satisfies(torch.version, f">={newest}") is not False or _selects_torch(built):
+        is_older = minor_of(torch.version) != newest and satisfies(torch.version, f">={newest}") is False
+        if not is_older or _selects_torch(built):  # a nightly build of the newest release is not older
             continue
         line = line_of(context, requirement.line, requirement.text)
         yield Problem(

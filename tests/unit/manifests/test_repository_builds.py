@@ -15,6 +15,7 @@ TORCH = "uv pip install torch==2.5.1"
 VENV = "uv venv --python 3.11"
 NVDIFFRAST = "git+https://github.com/NVlabs/nvdiffrast"
 MAMBA = "git+https://github.com/state-spaces/mamba"
+NIGHTLY = "https://download.pytorch.org/whl/nightly/cu130"
 RULES = ("RUN040", "RUN113", "RUN114", "RUN115")
 
 
@@ -45,6 +46,7 @@ def found(text: str, name: str = "SETUP.md") -> list[tuple[str, int | None]]:
         ((f"uv pip install --build-constraint torch.txt {MAMBA}",), []),
         ((f"uv pip install --extra-index-url https://download.pytorch.org/whl/cu121 {MAMBA}",), []),
         (("uv pip install torch==2.15.0", f"uv pip install {MAMBA}"), []),
+        ((f"uv pip install torch==2.15.0.dev20261101 --index-url {NIGHTLY}", f"uv pip install {MAMBA}"), []),
         (("uv pip install causal-conv1d==1.5.4",), []),  # its build requirements name torch
         (("uv pip install causal-conv1d==1.4.0",), ["RUN040"]),
     ],
