@@ -43,8 +43,15 @@ class CodeReads(NamedTuple):
     lines: frozenset[int]  # that only give the path of a call that reads it
 
 
-def certain_reads(checkout: Checkout, launch: Launch) -> Iterator[ProgramRead]:
+def certain_reads(checkout: Checkout, launch: Launch) -> tuple[ProgramRead, ...]:
     """The files that a program reads without a condition, whose command selects no other ones."""
+    try:
+        return tuple(_certain_reads(checkout, launch))
+    except RecursionError:  # an expression of too many levels
+        return ()
+
+
+def _certain_reads(checkout: Checkout, launch: Launch) -> Iterator[ProgramRead]:
     files = checkout.program_files(launch)
     start = checkout.script(launch)
     if not start or not launch.program.is_python:
@@ -84,12 +91,15 @@ def _default(call: ast.Call, codes: Sequence[CodeReads]) -> _Default | None:
 
 @lru_cache(maxsize=1024)
 def code_reads(text: str) -> CodeReads:
-    """What a file reads; nothing if it cannot be parsed."""
+    """What a file reads; nothing if it cannot be parsed or has expressions of too many levels."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            nodes = list(ast.walk(ast.parse(text)))
+            return _reads_of([*ast.walk(ast.parse(text))])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return CodeReads((), {}, {}, frozenset())
+
+
+def _reads_of(nodes: Sequence[ast.AST]) -> CodeReads:
     calls = [each for each in nodes if isinstance(each, ast.Call)]
     reading = {id(argument): each for each in calls if (argument := read_argument(each)) is not None}
     read_names = Counter(each.id for each in nodes if isinstance(each, ast.Name) and id(each) in reading)
@@ -106,11 +116,12 @@ def code_reads(text: str) -> CodeReads:
             case ast.Constant(value=str()) if id(each) in reading:
                 lines.add(each.lineno)
     defaults: dict[str, tuple[_Default, ...]] = {}
+    passed = _passed_attributes(calls, reading)
     for call in calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             name, default, line = _option(call)
             defaults[name] = (*defaults.get(name, ()), default)
-            lines.update((line,) if default.value and _is_only_read(name, nodes, reading) else ())
+            lines.update((line,) if default.value and name not in passed else ())
     stored = {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)}
     defaults = {name: found for name, found in defaults.items() if name not in stored}
     return CodeReads(tuple(reading.values()), values, defaults, frozenset(lines))
@@ -129,12 +140,13 @@ def _option(call: ast.Call) -> tuple[str, _Default, int]:
     return str(chosen), _Default(value if is_optional else "", tuple(sorted(names, key=len))), line
 
 
-def _is_only_read(name: str, nodes: Sequence[ast.AST], reading: Mapping[int, ast.Call]) -> bool:
-    """Whether no call gets the value of an option but those that read the file, and `print`."""
-    for each in nodes:
-        if isinstance(each, ast.Call) and dotted(each.func) != "print":
-            arguments = [*each.args, *(keyword.value for keyword in each.keywords)]
-            uses = (part for argument in arguments for part in ast.walk(argument) if isinstance(part, ast.Attribute))
-            if any(use.attr == name and id(use) not in reading for use in uses):
-                return False
-    return True
+def _passed_attributes(calls: Sequence[ast.Call], reading: Mapping[int, ast.Call]) -> frozenset[str]:
+    """The attributes that a call gets, but for those that read a file and for `print`."""
+    arguments = (
+        argument
+        for each in calls
+        if dotted(each.func) != "print"
+        for argument in (*each.args, *(keyword.value for keyword in each.keywords))
+    )
+    parts = (part for argument in arguments for part in ast.walk(argument) if isinstance(part, ast.Attribute))
+    return frozenset(part.attr for part in parts if id(part) not in reading)

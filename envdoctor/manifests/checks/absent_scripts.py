@@ -25,6 +25,7 @@ _PATH = re.compile(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
 _OF_EXAMPLES = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _LIKENESS = 0.6
 _SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
 _MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout
@@ -123,11 +124,28 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
             guide_evidence(context, "command", launch.command, line),
             table_evidence("files", f"no {path}", "the checkout"),
         ),
-        f"Enter the directory {posixpath.dirname(nearest)} first, or start {nearest}." if has_left_out_cd
+        _start_of(checkout, nearest) if has_left_out_cd
         else f"Start {nearest}, if it is the script that is meant." if nearest
         else "Name a script of the checkout, or use the version of the project that has it.",
         line=line,
     )  # fmt: skip
+
+
+def _start_of(checkout: Checkout, script: str) -> str:
+    """How a script of another directory starts: as a module where it imports modules of the root."""
+    folder, source = posixpath.dirname(script), checkout.source(script)
+    tops = {each.top for each in source.imports if each.top and not each.level}
+    here = {each for each in tops if {f"{folder}/{each}", f"{folder}/{each}.py"} & checkout.paths}
+    is_of_root = any({each, f"{each}.py"} & checkout.paths for each in tops - here)
+    module = script.removesuffix(".py").replace("/", ".")
+    if (
+        script.endswith(".py")
+        and is_of_root
+        and not (source.changes_path or source.added)
+        and _MODULE.fullmatch(module)
+    ):
+        return f"Start it in the root as `python -m {module}`: it imports modules of the root."
+    return f"Enter the directory {folder} first, or start {script}."
 
 
 def _is_in_unnamed_folder(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:

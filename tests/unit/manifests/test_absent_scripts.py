@@ -17,6 +17,7 @@ ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line an
     "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
     "no file is alike": ("python scripts/unlike.py", (4, "Name a script of the checkout")),
     "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
+    "another folder, with a module of the root": ("python draw_own.py", (4, "python -m deep.own.draw_own")),
     "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
     "another letter": ("python lonley.py", (4, "Start lonely.py")),
     "a folder of almost the same name": ("bash script/run_zs.sh", (4, "Start scripts/run_zs.sh")),
@@ -52,9 +53,12 @@ def _scripts(checkout: Path, *commands: str, guide: str = "README.md") -> list[F
         "deep/lines/draw_lines.py",
         "small_data/fit_model.py",
         "small_data/main.py",
+        "own_tools.py",
     ):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("cd deep\n" if name.endswith(".sh") else "\n")
+    (checkout / "deep/own").mkdir(exist_ok=True)
+    (checkout / "deep/own/draw_own.py").write_text("import own_tools\n")
     text = sh(*commands, "python train.py", "python lonely.py")
     (checkout / guide).write_text(text)
     found = audit_text(text, str(checkout / guide), None, FixedSolver(FixedIndex(), {}), python="3.12")

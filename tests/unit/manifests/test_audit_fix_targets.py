@@ -287,10 +287,10 @@ CONDA = ("conda create -n a python=3.8", "conda activate a")
 
 
 @each_case("steps", [
-    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.5.1", "12.4", "")),
+    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.4.1", "12.1", "11.1")),  # the last for Python 3.8
     ("conda install pytorch==1.12.1 cudatoolkit=11.3 -c pytorch", ("torch==1.12.1", "11.3", "")),
     ("conda install pytorch==1.12.1 cudatoolkit=10.2 -c pytorch", ("torch==1.12.1", "10.2", "")),
-    ("conda install pytorch cpuonly -c pytorch", ("torch==2.5.1", "", "")),
+    ("conda install pytorch cpuonly -c pytorch", ("torch==2.4.1", "", "")),
 ])  # fmt: skip
 def test_the_torch_of_conda_and_its_cuda_are_those_of_the_set(steps: tuple[str, tuple[str, str, str]]) -> None:
     step, expected = steps

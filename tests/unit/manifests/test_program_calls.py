@@ -32,6 +32,9 @@ CASES = {
         "from trl import SFTConfig\nSFTConfig('out', evaluation_strategy='no')",
         "passes evaluation_strategy to SFTConfig",
     ),
+    "the trainer of another module": (
+        "from trl.experimental.sft import SFTTrainer\nSFTTrainer('m', max_seq_length=512)", ""
+    ),
     "its new name": (ARGUMENTS + "TrainingArguments('out', eval_strategy='no')", ""),
     "another class": ("from own import TrainingArguments\nTrainingArguments(evaluation_strategy='no')", ""),
     "a class of that name": (

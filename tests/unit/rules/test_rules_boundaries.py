@@ -262,7 +262,7 @@ def builds() -> Iterator[Case]:
 
 
 def python() -> Iterator[Case]:
-    """PY001 to PY010, PKG014 and PKG015."""
+    """PY001 to PY011, PKG014 and PKG015."""
     machine, none = local_machine([H100]), {source: make_stack(None, source=source) for source in ("report", "files")}
     compiled = extension_stack(extension_file("vllm/_C.abi3.so", "vllm", glibcxx="3.4.30"), vllm="0.10.2")
     lib = {
@@ -318,6 +318,10 @@ def python() -> Iterator[Case]:
     yield Case("PY009", "warning", (make_machine([RTX4090]), outside), (make_machine([RTX4090]), inside))
     tensorflow = {version: pinned_stack(f"tensorflow {version}") for version in ("2.11.0", "2.10.1")}
     yield Case("PY010", "warning", (windows, tensorflow["2.11.0"]), (windows, tensorflow["2.10.1"]))
+    toolkits = {version: make_machine([RTX4090], nvcc=version) for version in ("12.1.105", "11.8.89")}
+    yield Case(
+        "PY011", "warning", (toolkits["12.1.105"], tensorflow["2.10.1"]), (toolkits["11.8.89"], tensorflow["2.10.1"])
+    )
     yield Case(
         "PKG014",
         "info",
