@@ -27,7 +27,7 @@ FIELD_ERRORS = sorted((DATA / "field_errors").glob("*.json"))
 ROWS: list[Symptom | Signal] = [*TABLE.symptoms, *TABLE.signals.values()]
 # For one search in half a window, hundreds of times the usual time; eight times as much for a window even if the time
 # is cubic.
-TEXT_LENGTH, MAX_SECONDS = WINDOW_LENGTH // 2, 0.125
+TEXT_LENGTH, MAX_SECONDS = WINDOW_LENGTH // 2, 0.25
 
 
 def row_name(row: Symptom | Signal) -> str:

@@ -74,7 +74,7 @@ ADVERSARIAL_GUIDES = {
 def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
     start_time = time.process_time()
     audit = audit_guide(ADVERSARIAL_GUIDES[name], name=name, today=date(2026, 11, 21))
-    assert time.process_time() - start_time < 3
+    assert time.process_time() - start_time < MAX_SECONDS
     assert not [finding.message for finding in audit.findings if finding.status == "crashed"]
 
 

@@ -311,7 +311,7 @@ def test_time_with_many_findings() -> None:
     findings = evaluate(MACHINE, stack)
     start = time.process_time()
     assert len(pin_remedies(MACHINE, stack, findings)) == len(findings) >= 10
-    assert time.process_time() - start < 1  # for a busy machine
+    assert time.process_time() - start < 3  # for a busy machine
 
 
 @pytest.mark.long
