@@ -283,11 +283,11 @@ def test_a_package_whose_version_is_a_variable_is_named() -> None:
     assert [(each.name, "`timm==$TIMM`" in each.reason) for each in found.dropped] == [("timm", True)]
 
 
-CONDA = ("conda create -n a python=3.8", "conda activate a")
+CONDA = ("conda create -n a python=3.8", "conda activate a")  # torch 2.4.1 is the last for Python 3.8
 
 
 @each_case("steps", [
-    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.4.1", "12.1", "11.1")),  # the last for Python 3.8
+    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.4.1", "12.1", "11.1")),
     ("conda install pytorch==1.12.1 cudatoolkit=11.3 -c pytorch", ("torch==1.12.1", "11.3", "")),
     ("conda install pytorch==1.12.1 cudatoolkit=10.2 -c pytorch", ("torch==1.12.1", "10.2", "")),
     ("conda install pytorch cpuonly -c pytorch", ("torch==2.4.1", "", "")),
