@@ -22,6 +22,7 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ("torch",)  # imported by `build_file`, and not among the build requirements
     build_file: str = "setup.py"
     commits: tuple[str, ...] = ()  # the only ones of which the row is true, with 7 digits; empty: any
+    last: str = ""  # last release that has the folder; the main branch has none
     first: str = ""  # release from which the row is true; "main": only of the main branch
     requires_torch: str = ""  # release from which the build requirements name torch
     without_torch: str = ""  # specifier of later releases whose build requirements do not name it
@@ -29,8 +30,9 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()  # with one of which it compiles CUDA code without a GPU
 
     def is_true_of(self, reference: str) -> bool:
-        """Whether the row is true of a commit, tag or branch."""
-        return not self.commits or reference[:7] in self.commits
+        """Whether the row is true of a commit, tag or branch; empty: the main branch."""
+        is_gone = bool(self.last) and reference in ("", MAIN, "master")
+        return not is_gone and (not self.commits or reference[:7] in self.commits)
 
     @property
     def repository_name(self) -> str:

@@ -85,7 +85,8 @@ def _row_at(
     place = posixpath.normpath(posixpath.join(_directory(context, install), path[1]))
     row = build_of_folder(place)
     clone = _clone_of(context, install, place)
-    row = row if row and row.is_true_of(clone.reference if clone else "") else None
+    is_true = row is not None and (row.is_true_of(clone.reference) if clone else not row.commits)
+    row = row if is_true else None
     owner = _CLONED.fullmatch(clone.url) if clone else None
     return row, release_of(clone.reference) if clone else "", owner[1] if owner and row and not row.folder else ""
 

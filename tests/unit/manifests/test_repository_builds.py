@@ -15,6 +15,7 @@ TORCH = "uv pip install torch==2.5.1"
 VENV = "uv venv --python 3.11"
 NVDIFFRAST = "git+https://github.com/NVlabs/nvdiffrast"
 MAMBA = "git+https://github.com/state-spaces/mamba"
+FLASH = "git clone https://github.com/Dao-AILab/flash-attention"
 NIGHTLY = "https://download.pytorch.org/whl/nightly/cu130"
 RULES = ("RUN040", "RUN113", "RUN114", "RUN115")
 
@@ -37,6 +38,9 @@ def found(text: str, name: str = "SETUP.md") -> list[tuple[str, int | None]]:
             ["RUN040"],
         ),
         (("git clone https://github.com/huggingface/peft", "cd peft", "uv pip install ."), []),
+        ((FLASH, "cd flash-attention/csrc/layer_norm", "uv pip install ."), ["RUN040"]),
+        ((FLASH, "cd flash-attention/csrc/rotary", "uv pip install ."), []),  # the main branch has no such folder
+        ((f"{FLASH} -b v2.5.8", "cd flash-attention/csrc/rotary", "uv pip install ."), ["RUN040"]),
         (("uv pip install submodules/simple-knn ./models/curope",), ["RUN040", "RUN040"]),
         (("uv pip install git+https://github.com/mattloper/chumpy",), ["RUN113"]),
         (("uv pip install git+https://github.com/mattloper/chumpy@580566eafc9a",), []),  # may be another setup.py
