@@ -82,11 +82,11 @@ def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
 def test_the_names_of_a_project_are_found_in_bounded_time(text: str, tmp_path: Path) -> None:
     start_time = time.process_time()
     own_names(tmp_path, text)
-    assert time.process_time() - start_time < 2
+    assert time.process_time() - start_time < 5
 
 
 @pytest.mark.parametrize("unit", ["a, ", "torch and ", "`torch==2.1.0` ", " ", "[", "<a "])
 def test_long_lines_that_state_packages_are_read_in_bounded_time(unit: str) -> None:
     start_time = time.process_time()
     stated_install(["## Requirements", "- " + unit * 30_000, unit * 30_000, "| " + unit * 30_000], ())
-    assert time.process_time() - start_time < 2
+    assert time.process_time() - start_time < 5

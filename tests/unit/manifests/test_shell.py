@@ -138,7 +138,7 @@ def test_inner_scripts() -> None:
 def test_a_long_line_is_no_slow_prompt(text: str) -> None:
     start = time.process_time()
     without_prompt(text)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 1.5
 
 
 ADDRESS = "https://host.example/v1"

@@ -609,7 +609,7 @@ def test_time_for_500_distributions() -> None:
     stack = make_stack("2.8.0+cu128", cuda="12.8", distributions=many, source="files")
     start = time.process_time()
     requirements_of(stack)
-    assert time.process_time() - start < 1.2  # ten times the target, for a busy machine
+    assert time.process_time() - start < 3  # 25 times the target, for a busy machine
 
 
 @each_case("release", releases_of("vllm"))
