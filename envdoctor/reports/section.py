@@ -139,7 +139,7 @@ def is_missing(value: str) -> bool:
 
 
 def truth_of(value: str) -> bool | None:
-    """True or False of a line of collect_env, which up to torch 1.5 prints Yes or No; None of another value."""
+    """True or False of a line of collect_env, which up to torch 1.6 prints Yes or No; None of another value."""
     return {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower())
 
 

@@ -27,7 +27,7 @@ MINOR_VERSIONS = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-versio
 CUDA_13 = "https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html"
 # The libraries of NVIDIA come with torch and others, which are judged by themselves.
 _NAME = re.compile(r"(?!nvidia-|torch).*?-cu(?:da)?(1\d)(?:\d|x)?(?:-plugin|-pjrt)?")
-# METADATA of tensorflow 2.14.1 to 2.21.0, extra and-cuda; before, tensorflow.org/install/source#gpu. 2026-11-28
+# METADATA of tensorflow 2.14.1 to 2.21.0, extra and-cuda; before, build_info.py of the wheels. 2026-11-28
 _TENSORFLOW = {"10.1": ">=2.1,<2.4", "11": ">=2.4,<2.15", "12": ">=2.15,<=2.21.0"}
 _LOCAL = re.compile(r"cuda(1\d)\b")  # jaxlib 0.4.25+cuda12.cudnn89
 _PADDLE = re.compile(r"\.post(1\d)(\d)$")  # paddlepaddle-gpu 2.4.2.post112 of Paddle's index: CUDA 11.2

@@ -12,8 +12,10 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 
 TESTED_BUILDS = "https://www.tensorflow.org/install/source#gpu"
-# The releases of CUDA whose libraries the wheels load by name; tensorflow[and-cuda] exists from 2.14 on. Read
-# 2026-11-28 in the page above: 10.1 (libcudart.so.10.1), 11.0 (libcusolver.so.10), 11.2 and 11.8 (any later 11.x).
+# The releases of CUDA whose libraries the wheels load by name, from the first one to below the second. Read on
+# 2026-11-28 in build_info.py of the wheels: 10.1 in 2.1.0 to 2.3.4, 11.0 in 2.4.0 and 2.4.4, 11.2 in 2.5.0 to 2.11.0,
+# 11.8 in 2.12.0 to 2.14.0. Later 11.x have the file names of 11.2: minor-version compatibility. From 2.14 on
+# tensorflow[and-cuda] brings the libraries.
 LOADED_CUDA = {">=2.1,<2.4": ("10.1", "10.2"), ">=2.4,<2.5": ("11.0", "11.1"), ">=2.5,<2.14": ("11.1", "12.0")}
 WHEELS_OF_CUDA = ("nvidia-cuda-runtime-cu11", "nvidia-cuda-runtime-cu12", "cudatoolkit", "cuda-cudart")
 WINDOWS_NATIVE = "https://www.tensorflow.org/install/pip#windows-native"

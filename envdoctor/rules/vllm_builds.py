@@ -56,7 +56,7 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
     if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
         return
     if is_for_another_platform(stack) or (not version and ".dev" in torch):
-        return  # whoever uses a nightly torch builds vLLM for it
+        return  # a vLLM next to a nightly torch is built for it
     if is_rocm(stack) or is_local_build(version):
         return  # vLLM's ROCm images build torch; a build from source fits the torch that it was built with
     distribution = (stack.distributions.value or {}).get("vllm")
