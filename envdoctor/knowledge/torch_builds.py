@@ -9,8 +9,11 @@ from functools import cache
 
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.knowledge.versions import satisfies
 
 LAST_CPU_BUILD_FOR_ARM = (2, 10)  # of PyPI; file list of torch, sizes of the files
+# torch/utils/cpp_extension.py contains `from pkg_resources import packaging`: wheels of 1.7.0 to 2.3.1, 2026-11-28.
+_IMPORTING_PACKAGING = ">=1.8,<2.2"
 
 
 class TorchRelease(TableRow, frozen=True, kw_only=True):
@@ -48,6 +51,16 @@ def known_build(torch: str, cuda: str, platform: str) -> KnownBuild | None:
     """The build of a release line ("2.9"), a CUDA version ("12.8") and a platform; None if there is none."""
     rows = (row for row in known_builds() if (row.torch, row.cuda, row.platform) == (torch, cuda, platform))
     return next(rows, None)
+
+
+def setuptools_of_builds(torch: str = "", python: str = "") -> str:
+    """The requirement on setuptools for builds without isolation with a release of torch: below 82 has pkg_resources.
+
+    setuptools 70 does not have pkg_resources.packaging, 69 and 71 have it; 71 requires Python 3.8.
+    """
+    if satisfies(python, "<3.8"):
+        return "setuptools<70"
+    return "setuptools>=71,<82" if satisfies(torch, _IMPORTING_PACKAGING) else "setuptools>=70,<82"
 
 
 def install_command(build: KnownBuild) -> str:

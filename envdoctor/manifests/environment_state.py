@@ -10,7 +10,8 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import image_contents, image_tables, is_bare_image, known_repository
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import releases_that_pin
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.torch_builds import setuptools_of_builds
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import UseImage
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolutionState, ResolvedPackage, Resolver, ResolverTarget
@@ -131,3 +132,9 @@ def python_of_system(state: EnvironmentState, lines: Sequence[str]) -> str:
         return ""
     row = next((row for row in image_tables().system if row.name == state.system), None)
     return row.python if row and satisfies(row.python, f">={OLDEST_SOLVED}") else ""
+
+
+def setuptools_for(state: EnvironmentState, torch: str = "") -> str:
+    """The requirement on setuptools for the torch of an environment, or for one that a step installs first."""
+    installed = state.packages["torch"].version if "torch" in state.packages else torch
+    return setuptools_of_builds(public_part(installed), state.python)

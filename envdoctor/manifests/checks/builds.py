@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -16,6 +15,7 @@ from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
@@ -40,7 +40,6 @@ _CUDA_IN_TEXT = re.compile(
 )
 _IMAGE_IN_TEXT = re.compile(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]\.\d\b", re.IGNORECASE)
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
-BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
 # From this release on, flash-attn's setup.py limits its jobs by the memory, for which it imports psutil: setup.py of
 # the tags v2.5.3 and v2.5.4, 2026-11-26.
@@ -133,6 +132,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         if has_wheel:  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
+            needed = [setuptools_for(install.before) if name == "setuptools" else name for name in missing]
             is_presupposed = "torch" in missing and _presupposes_torch(context, install)
             doubt = " (not certain: the environment is not new, and can have torch)" if is_presupposed else ""
             yield Problem(
@@ -141,7 +141,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
                 f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}{doubt}",
                 (guide_evidence(context, "command", install.action.command, line),),
                 f"Install {'it' if len(missing) == 1 else 'them'} first, in a separate step.",
-                steps(shlex.join(["uv", "pip", "install", *(BUILD_PINS.get(name, name) for name in missing)])),
+                steps(shell_command("uv pip install {}", needed)),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )

@@ -15,12 +15,12 @@ from envdoctor.knowledge.published import PublishedRelease, find_release, releas
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
-from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
+from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, ISOLATION, possible_builds
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import installs_a_main_branch
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.environment_state import EnvironmentState, setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
@@ -140,7 +140,8 @@ def _has_torch(state: EnvironmentState) -> bool:
 def _install_tools(context: GuideContext, install: InstallStep, *others: str) -> str:
     """The step with what a build needs; torch is part of it if neither an earlier step nor an image brings it."""
     torch = [] if _has_torch(install.before) else [_torch_of_steps(context, install)]
-    return shell_command("uv pip install {}", [*torch, BUILD_PINS["setuptools"], "wheel", *others])
+    setuptools = setuptools_for(install.before, torch[0].partition("==")[2] if torch else "")
+    return shell_command("uv pip install {}", [*torch, setuptools, "wheel", *others])
 
 
 def _torch_of_steps(context: GuideContext, install: InstallStep) -> str:
@@ -176,7 +177,8 @@ def _ways_to_build(
     python = install.before.python or context.trace.python
     if python and not torch.has_wheel(context.platform, python):
         return f"{fix} It needs another Python: torch {torch.version} has no wheel for {python}.", ()
-    return fix, steps(tools.replace(" torch ", f" torch=={torch.version} "), build)
+    default, bound = (setuptools_for(install.before, version) for version in ("", torch.version))
+    return fix, steps(tools.replace(" torch ", f" torch=={torch.version} ").replace(default, bound), build)
 
 
 def _torch_of_time(pin: str) -> PublishedRelease | None:

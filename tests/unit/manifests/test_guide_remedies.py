@@ -96,7 +96,7 @@ def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -
 @each_case(
     "python, flash, command",
     [
-        ("3.10", "1.0.4", "uv pip install torch==2.0.0 'setuptools>=70,<82' wheel packaging psutil ninja"),
+        ("3.10", "1.0.4", "uv pip install torch==2.0.0 'setuptools>=71,<82' wheel packaging psutil ninja"),
         ("3.12", "1.0.4", ""),  # torch 2.0.0 has no wheel for it
         ("3.12", "2.8.3", "uv pip install torch 'setuptools>=70,<82' wheel packaging psutil ninja"),
     ],
@@ -154,7 +154,7 @@ def test_a_build_without_isolation_has_torch_before(text: str, name: str, torch:
     found = audit_text(text, name, None, NoSolver()).result.findings
     (finding,) = [each for each in found if each.id == "RUN040"]
     assert commands_of(finding) == (
-        f"uv pip install {torch}'setuptools>=70,<82' wheel packaging psutil ninja",
+        f"uv pip install {torch}'setuptools>={70 if '<2.3' in torch else 71},<82' wheel packaging psutil ninja",
         "uv pip install flash-attn==2.5.0 --no-build-isolation",
     )
 
