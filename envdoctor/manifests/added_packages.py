@@ -18,17 +18,26 @@ from envdoctor.manifests.stated_cuda import StatedCuda
 
 ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
+_NAME = re.compile(r"[\w.-]+")
 _EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
 
 def missing_packages(findings: Sequence[Finding]) -> list[str]:
     """The packages whose modules programs or releases import, by the findings that are certain."""
-    certain = (each for each in findings if each.id in MISSING and each.status in ("error", "warning"))
-    steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
+    certain = [each for each in findings if each.status in ("error", "warning")]
     # The first one is the missing package, and the further ones are limits for its dependencies.
-    names = (step.packages[0] for step in steps if isinstance(step, Install) and step.packages)
+    names = [text for each in certain if each.id in MISSING for text in _installed_by(each)[:1]]
+    # A command for an older release also names what only the newer one brings.
+    of_releases = (text for each in certain if each.id in ABSENT_NAMES for text in _installed_by(each))
+    names += [text for text in of_releases if _NAME.fullmatch(text)]
     return [each for each in dict.fromkeys(names) if each not in _BUILT]
+
+
+def _installed_by(finding: Finding) -> list[str]:
+    """The requirements that the first remedy of a finding installs."""
+    steps = (step for remedy in finding.remedies[:1] for step in remedy.steps)
+    return [text for step in steps if isinstance(step, Install) for text in step.packages]
 
 
 def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
@@ -75,8 +84,11 @@ def _name_of(text: str) -> str:
 def _oldest_pins(findings: Sequence[Finding]) -> dict[str, str]:
     """The oldest exact version of each package that errors and warnings install by their first remedy."""
     found = [each for each in findings if each.status in ("error", "warning")]
-    steps = (step for each in found for remedy in each.remedies[:1] for step in remedy.steps)
-    single = [step.packages[0] for step in steps if isinstance(step, Install) and len(step.packages) == 1]
+    steps = [(each, step) for each in found for remedy in each.remedies[:1] for step in remedy.steps]
+    single = [
+        text for each, step in steps if isinstance(step, Install)
+        and (len(step.packages) == 1 or each.id in ABSENT_NAMES) for text in step.packages
+    ]  # fmt: skip
     exact = [Requirement(text) for text in single if _EXACT.fullmatch(text)]  # no folder, URL or range
     newest_first = sorted(exact, key=lambda pin: dotted_numbers(str(pin.specifier)[2:]), reverse=True)
     return {normalize_name(pin.name): str(pin) for pin in newest_first}
