@@ -56,6 +56,17 @@ class RefusedMethods(CallChange, frozen=True, kw_only=True):
     methods: str
 
 
+class PassedArgument(CallChange, frozen=True, kw_only=True):
+    """A class that passes an argument to a method, which a class that derives from it can override.
+
+    A class that overrides the method `caller` as well does not get it.
+    """
+
+    method: str
+    argument: str
+    caller: str
+
+
 class RequiredArgument(CallChange, frozen=True, kw_only=True):
     """A function that stops without this argument."""
 
@@ -75,6 +86,7 @@ _KEYS: Mapping[type[CallChange], str] = {
     PositionalArguments: "positional",
     RemovedArguments: "removed_argument",
     RefusedMethods: "refused_method",
+    PassedArgument: "passed_argument",
     RequiredArgument: "required_argument",
     RefusedCall: "refused_call",
 }

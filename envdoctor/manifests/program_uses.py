@@ -45,7 +45,7 @@ class ProgramUse(NamedTuple):
     arguments: Keys = {}  # by name, with their places
     positional: int = 0  # -1: not known
     values: int = 0  # names to which the returned values are assigned
-    methods: tuple[str, ...] = ()  # of a derived class
+    methods: Mapping[str, frozenset[str] | None] = {}  # of a derived class, with arguments; None: any other ones too
     is_open: bool = False  # has arguments of unknown names
     is_of_text: bool = False  # in the code of a guide or a notebook
     is_patched: bool = False  # the program imports unsloth, which replaces classes
@@ -279,8 +279,13 @@ def _of_file(
             yield from _of_body(checkout, file, each.body, place)
 
 
+def _accepted(arguments: ast.arguments) -> frozenset[str] | None:
+    named = (*arguments.args, *arguments.kwonlyargs)
+    return None if arguments.kwarg else frozenset(each.arg for each in named)
+
+
 def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
-    methods = tuple(each.name for each in node.body if isinstance(each, Function))
+    methods = {each.name: _accepted(each.args) for each in node.body if isinstance(each, Function)}
     for base in map(file.parsed.resolve, node.bases):
         if base and methods:
             yield ProgramUse(file.launch.line, base, f"{file.path}:{node.lineno}", file.is_program, methods=methods)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from envdoctor.knowledge.call_changes import (
     CallChange,
+    PassedArgument,
     PositionalArguments,
     RefusedCall,
     RefusedMethods,
@@ -72,8 +73,9 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     that the program reads, or that a command passes to HfArgumentParser or TrlParser:
     `TrainingArguments(evaluation_strategy=...)` with transformers 4.51 or newer. A changed number of returned values,
     as of `flash_attn.bert_padding.unpad_input` with flash-attn 2.7. Methods that a base class refuses, as
-    `validation_epoch_end` with Lightning 2. Arguments that a function requires, and functions that only raise an
-    exception, as `torch.stft` and `torch.symeig` with torch 2.
+    `validation_epoch_end` with Lightning 2, or calls with a further argument, as `compute_loss` with transformers
+    4.46. Arguments that a function requires, and functions that only raise an exception, as `torch.stft` and
+    `torch.symeig` with torch 2.
 
     A warning where the call is in another file than the program, or after a condition.
     """
@@ -128,6 +130,11 @@ def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     if returned and use.values == returned.before:
         what = f"expects {returned.before} values of {name}"
         yield _of_row(use, returned, (name, what, f"returns {returned.after}"))
+    if (passed := changed(PassedArgument)) and passed.caller not in use.methods:
+        accepted = use.methods.get(passed.method)
+        if accepted is not None and passed.argument not in accepted:
+            what = f"defines {passed.method} without {passed.argument} in a class that derives from {name}"
+            yield _of_row(use, passed, (f"{passed.method}()", what, "passes it"))
     if refused := changed(RefusedMethods):
         for method in sorted(set(use.methods) & set(refused.methods.split())):
             what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"

@@ -22,6 +22,9 @@ READ = "import json, yaml\nimport transformers\n"
 MEL = "from librosa.filters import mel as mel_of\n"
 UNPAD = "from flash_attn.bert_padding import unpad_input\n"
 MODULE = "import pytorch_lightning as pl\n"
+TRAINER = (
+    "from transformers import Trainer\nclass A(Trainer):\n    def compute_loss(self, model, inputs, {}): pass\nA()"
+)
 # The code of a program, and a part of the message; empty: no finding.
 CASES = {
     "an argument": (ARGUMENTS + "TrainingArguments('out', evaluation_strategy='no')", "passes evaluation_strategy"),
@@ -116,6 +119,16 @@ CASES = {
     "a method of today": (
         MODULE + "class A(pl.LightningModule):\n    def on_validation_epoch_end(self): pass\nA()", ""
     ),
+    "a method that gets a further argument": (
+        TRAINER.format("return_outputs=False"), "defines compute_loss without num_items_in_batch"
+    ),
+    "a method that accepts it": (TRAINER.format("return_outputs=False, num_items_in_batch=None"), ""),
+    "a method that accepts all": (TRAINER.format("**kwargs"), ""),
+    "a method that nothing calls": (
+        TRAINER.format("return_outputs=False").replace(
+            "    def", "    def training_step(self, model, inputs): pass\n    def", 1
+        ), "",
+    ),
     "a method of another class": (MODULE + "class A:\n    def validation_epoch_end(self, outputs): pass\nA()", ""),
     "an argument of Lightning": (MODULE + "pl.Trainer(gpus=1)", "passes gpus"),
     "its replacement": (MODULE + "pl.Trainer(devices=1)", ""),
@@ -177,7 +190,7 @@ def test_a_call_that_the_installed_release_refuses(name: str, tmp_path: Path) ->
 
 
 OLD = {
-    "torch": "1.12.0", "scikit-learn": "1.5.0", "transformers": "4.46.3", "librosa": "0.9.2", "flash-attn": "2.6.3",
+    "torch": "1.12.0", "scikit-learn": "1.5.0", "transformers": "4.45.2", "librosa": "0.9.2", "flash-attn": "2.6.3",
     "pytorch-lightning": "1.9.5", "gradio": "3.50.2",
 }  # fmt: skip
 
