@@ -337,7 +337,7 @@ def _absences(state: list[str], days: dict[str, str], day: str) -> Iterator[str]
         elif days[after] <= day:  # a user that is younger than the releases with the name again needs these
             yield f"{start.partition('<')[2]}>{after}"
         else:
-            yield start
+            yield period
 
 
 def _broken(

@@ -64,3 +64,17 @@ def test_a_name_of_a_module_that_is_gone_does_not_come_back() -> None:
     for torch, count in (("1.8.1", 0), ("1.9.0", 1), ("1.13.1", 1), ("2.0.1", 1), ("2.15.0", 1)):
         assert len(list(broken_imports({"torch": torch, "timm": "0.3.4"}))) == count, torch
     assert list(broken_imports({"torch": "2.15.0", "timm": "0.4.12"})) == []
+
+
+def test_a_name_that_came_back_is_absent_only_between() -> None:
+    """transformers 4.57 removed PytorchGELUTanh, and 5.0 has it again, for autoawq."""
+    for transformers, count in (
+        ("4.56.0", 0),
+        ("4.57.1", 1),
+        ("4.57.6", 1),
+        ("5.0.0", 0),
+        ("5.12.0", 0),
+        ("5.24.0", 0),
+    ):
+        found = list(broken_imports({"transformers": transformers, "autoawq": "0.2.9"}))
+        assert len(found) == count, transformers
