@@ -13,7 +13,7 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
-from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, BUILT_WITHOUT_TORCH, NO_WHEEL
+from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, BUILT_WITHOUT_TORCH, FAILING_BUILD, NO_WHEEL
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _CUDA_PAGE = re.compile(r"(?:-f|--find-links)[ =]\S*\bcu\d{2,3}")
@@ -57,6 +57,8 @@ def way_to_build(pin: str, corrected: CorrectedSet, versions: Mapping[str, str])
     name = pin.partition("==")[0]
     if command := corrected.from_pages.get(name, ""):
         return NO_WHEEL.format(command)
+    if fix := corrected.failing_builds.get(name, ""):
+        return FAILING_BUILD.format(f"{fix[:1].lower()}{fix[1:]}".rstrip("."))
     needs = needs_of_build(name)
     installed = {*versions, *corrected.contained, *(each.name for each in corrected.dropped)}
     way = BUILT_WITHOUT_TORCH if installed.isdisjoint(_TORCH) else BUILT_FROM_SOURCE

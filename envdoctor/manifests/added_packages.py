@@ -18,6 +18,7 @@ from envdoctor.manifests.stated_cuda import StatedCuda
 
 ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
+FAILING_BUILDS = "RUN223"
 _NAME = re.compile(r"[\w.-]+")
 _EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
@@ -62,7 +63,10 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
         if not is_absent and (name not in chosen or not (is_proposed or is_permitted)):
             continue
         corrected = corrected.with_requirement(name, text)
-    return corrected
+    failing = {
+        each.evidence[0].fact: each.fix for each in findings if each.id == FAILING_BUILDS and not each.remedies
+    }
+    return replace(corrected, failing_builds=failing) if failing else corrected
 
 
 def _is_refused(stated: StatedCuda, findings: Sequence[Finding]) -> bool:

@@ -86,6 +86,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     is_python_assumed: bool = False  # the guide names none
     built_later: tuple[str, ...] = ()  # solved pins of the guide's packages that have only a source archive
     source_only: tuple[str, ...] = ()  # pins of releases that have no wheel, as the audit found
+    failing_builds: dict[str, str] = {}  # packages without a wheel whose build fails, with what to do
     from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
     built_with_torch: tuple[str, ...] = ()  # packages to whose isolated build tool.uv of the project adds torch
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can

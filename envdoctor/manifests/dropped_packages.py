@@ -22,6 +22,7 @@ BUILT_WITHOUT_TORCH = (  # in isolation, with what its build requires and a setu
     "only a source archive on the index: build after these requirements with "
     "`uv pip install --build-constraints <(echo 'setuptools<82') {}`"
 )
+FAILING_BUILD = "only a source archive on the index, and its build fails: {}"
 INSTALLED_LATER = (
     "not from an index: install it",
     "not from an index: its",

@@ -46,7 +46,8 @@ def failures_of_build(archive: SourceArchive, python: str = "") -> tuple[Failure
     named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
     setuptools = named.get("setuptools", "")
     return (
-        *_removed_modules(tree, python), *_dict_attributes(tree), *_removed_options(tree, setuptools),
+        *_removed_modules(tree, python), *_removed_names(archive, tree, python), *_dict_attributes(tree),
+        *_removed_options(tree, setuptools),
         *_refused_requirements(archive, setuptools), *_removed_method(text, named),
         *_untranslated(archive, tree, {*map(normalize_name, named)}),
     )  # fmt: skip
@@ -60,6 +61,40 @@ def _removed_modules(tree: ast.Module, python: str) -> Iterator[FailureOfBuild]:
             version = found[1].version
             yield FailureOfBuild(f"imports {found[0]}, which Python {version} removed", line, (f"python<{version}",))
             return
+
+
+def _removed_names(archive: SourceArchive, tree: ast.Module, python: str) -> Iterator[FailureOfBuild]:
+    """A removed name of the standard library that setup.py, or a module next to it, uses when it is loaded."""
+    removed = removed_names(python) if python else {}
+    own = [("", 0), *(each for each in imports_of_script(tree) if "." not in each[0])] if removed else []
+    for module, line in own:
+        text = archive.texts.get(f"{module}.py") or archive.texts.get(f"{module}/__init__.py", "")
+        loaded = parse_source(text) if module else tree
+        for name, place in _names_at_load(loaded) if loaded else ():
+            if row := removed.get(name):
+                uses = f"imports {module}, which uses {name}" if module else f"uses {name}"
+                reason = f"{uses}, which Python {row.version} removed"
+                yield FailureOfBuild(reason, line or place, (f"python<{row.version}",))
+                return
+
+
+def _names_at_load(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The attributes of imported modules, `inspect.getargspec`, that code reads outside of functions and branches."""
+    modules = {
+        each.name for node in tree.body if isinstance(node, ast.Import) for each in node.names if not each.asname
+    }
+    statements = [
+        each for each in tree.body if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.If | ast.Try)
+    ]
+    stored: set[str] = set()
+    for statement in statements:
+        for node in _outside_of_branches(statement):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+                name = f"{node.value.id}.{node.attr}"
+                if isinstance(node.ctx, ast.Store):
+                    stored.add(name)
+                elif name not in stored:
+                    yield name, node.lineno
 
 
 def _dict_attributes(tree: ast.Module) -> Iterator[FailureOfBuild]:

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zipfile
 import zlib
@@ -22,9 +23,11 @@ ARCHIVE_BYTES = 8 << 20
 MEMBER_BYTES = 4 << 20
 SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 MAX_MEMBERS = 20_000
-FOLDER = "source-archives-4"  # increase the number when SourceArchive changes
+FOLDER = "source-archives-5"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
 _C_CODE = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".cu")
+_OWN_MODULE = re.compile(r"\w+(?:/__init__)?\.py")
+_MODULE = re.compile(r"(?:/__init__)?\.py$")
 REQUIRES = ".egg-info/requires.txt"
 _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError, EOFError,
@@ -37,7 +40,7 @@ class SourceArchive(msgspec.Struct, frozen=True):
 
     name: str
     paths: tuple[str, ...]  # of the Python files
-    texts: dict[str, str]  # of the build files
+    texts: dict[str, str]  # of the build files, and of the modules that setup.py imports
     has_c_code: bool = False  # C, C++, Cython or CUDA, also in Python files that a build translates
     untranslated: tuple[str, ...] = ()  # Cython files without the C file that Cython makes of them
 
@@ -91,6 +94,12 @@ def _parse(name: str, data: bytes) -> SourceArchive:
             paths.append(path)
         if content is not None:
             texts[path] = content.decode("utf-8", "replace")
+    script = texts.get("setup.py", "")
+    texts = {
+        path: text for path, text in texts.items()
+        if path == "setup.py" or not path.endswith(".py")
+        or re.search(rf"^\s*(?:import|from)\s+{re.escape(_MODULE.sub('', path))}\b", script, re.MULTILINE)
+    }  # fmt: skip
     translated = {path.rpartition(".")[0] for path in compiled if not path.endswith(".pyx")}
     cython = [path for path in compiled if path.endswith(".pyx")]
     untranslated = tuple(path for path in cython if path.removesuffix(".pyx") not in translated)
@@ -98,7 +107,8 @@ def _parse(name: str, data: bytes) -> SourceArchive:
 
 
 def _is_build_file(path: str) -> bool:
-    return path in BUILD_FILES or path.endswith(REQUIRES)
+    """Whether a build can read or run a file; setup.py can import modules next to it."""
+    return path in BUILD_FILES or path.endswith(REQUIRES) or bool(_OWN_MODULE.fullmatch(path))
 
 
 def _members(name: str, data: bytes, is_read: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:

@@ -79,12 +79,15 @@ def _fix(
     context: GuideContext, install: InstallStep, package: ResolvedPackage, failures: Sequence[BuildFailure]
 ) -> tuple[str, tuple[Remedy, ...]]:
     python, index = install.before.python or context.trace.python, context.index_facts
+    needed = [text for each in failures for text in each.cured_by]
+    older = next((text for text in needed if text.startswith("python<")), "")
     newer = index.buildable_release(package.name, python, context.platform) if index else None
-    if newer and newer.version != package.version:
+    # An older release than one for an older Python is for that one as well.
+    is_older = older and newer and satisfies(newer.version, f"<{package.version}")
+    if newer and newer.version != package.version and not is_older:
         pin = f"{newer.name}=={newer.version}"
         return f"Use {pin}, which has a wheel or a complete build, if the code permits it.", install_step(pin)
-    needed = [text for each in failures for text in each.cured_by]
-    if older := next((text for text in needed if text.startswith("python<")), ""):
+    if older:
         return f"Create the environment with a Python below {older.partition('<')[2]}.", ()
     is_possible = all(each.cured_by for each in failures)
     is_too_new = "setuptools<58" in needed and satisfies(python, f">={_WITHOUT_DISTUTILS}") is not False

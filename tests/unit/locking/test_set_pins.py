@@ -49,3 +49,11 @@ def test_a_set_without_torch_builds_in_isolation(
 ) -> None:
     corrected = CorrectedSet(architecture="x86_64", glibc="2.35", contained=contained)
     assert f"`{start}" in way_to_build("jittor==1.3.11.0", corrected, versions)
+
+
+def test_no_command_builds_a_release_whose_build_fails() -> None:
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", failing_builds={"pyext": "Create A with Python 3.10."}
+    )
+    way = way_to_build("pyext==0.7", corrected, {"torch": "2.5.1"})
+    assert way == "only a source archive on the index, and its build fails: create A with Python 3.10"

@@ -17,6 +17,7 @@ SOURCES = "self.cython_sources(ext.sources, ext)"
 CYTHON = '[build-system]\nrequires = ["setuptools", "cython"]\nbuild-backend = "setuptools.build_meta"\n'
 OLD_TOOLS = '[build-system]\nrequires = ["setuptools<58", "wheel"]\n'
 LISTED = "sample.egg-info/requires.txt"
+USES = "import inspect\nold = inspect.getargspec"
 PYX = {"sample/core.pyx": ""}
 
 # The body of setup.py, its further arguments, other files, and the part of a reason; empty if the build succeeds.
@@ -48,6 +49,16 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
     "an invalid requirement that setup.py does not state": ("", "", {LISTED: "opencv-python>=3.\n"}, ""),
     "only without Cython": (f"try:\n    import Cython\nexcept ImportError:\n    {BUILTINS}", "", {}, ""),
     "in a class": ("class B:\n    def f(self):\n        __builtins__.A = False", "", {}, "__builtins__.A"),
+    "a removed name": (USES, "", {}, "uses inspect.getargspec, which Python 3.11"),
+    "a removed name in a function": ("import inspect\ndef f():\n    return inspect.getargspec", "", {}, ""),
+    "a removed name that is set before": (f"{USES[:15]}inspect.getargspec = f\n{USES[15:]}", "", {}, ""),
+    "a removed name in a module next to it": (
+        "import own", "", {"own.py": USES}, "imports own, which uses inspect.get",
+    ),
+    "a removed name in a package next to it": (
+        "from own import version", "", {"own/__init__.py": USES}, "imports own",
+    ),
+    "a module that setup.py does not import": ("", "", {"own.py": USES}, ""),
     "a comparison": ("x = __builtins__.name == 'a'", "", {}, ""),
 }  # fmt: skip
 
