@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -27,6 +27,9 @@ _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip
 _WITHOUT_WHEELS = re.compile(
     r"https?://(?:(?:download(?:-r2)?|data)\.pytorch\.org/|github\.com/.*/releases/download/?$)"
 )
+# The rules that report incompatible releases: those of a range, and pins.
+_OF_BREAKS = frozenset({"RUN003", "RUN004"})
+_BREAK = re.compile(r"[A-Z]+\d+")  # the rule of an incompatibility: NPY001
 _PACKAGE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")  # no rule, path or name of a module
 _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
 # ensurepip of Python 3.9 and 3.10 installs a pip between 20.2 and 23.0.1 in an environment of venv: the wheels in
@@ -92,8 +95,9 @@ def confirmed(
     differing = [each for each in dependent if not _has_same_releases(each, context, other)]
     if not differing:
         return list(findings)
-    again = evaluate(other, {each.id for each in differing})
-    also = {(each.line, each.id, each.cause) for each in again if each.status in _SERIOUS}
+    identifiers = {each.id for each in differing}
+    again = evaluate(other, identifiers | (_OF_BREAKS if identifiers & _OF_BREAKS else set()))
+    also = {place for each in again if each.status in _SERIOUS for place in _places(each)}
     reason = f"the guide names no Python, and with Python {other.trace.python} this does not occur"
     return [
         replace(
@@ -102,10 +106,20 @@ def confirmed(
             message=f"{each.message} (not certain: {reason})",
             fix=each.fix if each.fix.startswith(STATE_PYTHON) else f"{STATE_PYTHON}{each.fix}".strip(),
         )
-        if each in differing and (each.line, each.id, each.cause) not in also
+        if each in differing and also.isdisjoint(_places(each))
         else each
         for each in findings
     ]
+
+
+def _places(finding: Finding) -> Iterator[tuple[object, ...]]:
+    """What two findings for different Pythons have in common: their line, or the incompatibility of releases.
+
+    The release of a dependency that one Python permits is chosen by it in one case, and by a pin in the other.
+    """
+    yield finding.line, finding.id, finding.cause
+    if finding.id in _OF_BREAKS:
+        yield from ((item.fact, finding.cause) for item in finding.evidence if _BREAK.fullmatch(item.fact))
 
 
 def _has_same_releases(finding: Finding, context: GuideContext, other: GuideContext) -> bool:

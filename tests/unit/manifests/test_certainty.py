@@ -116,6 +116,16 @@ def test_a_finding_for_an_assumed_python_is_compared_with_another_one(name: str)
         assert found[0].fix.startswith("State the Python with --python.")
 
 
+def test_a_fault_that_another_rule_reports_for_another_python_occurs_with_both() -> None:
+    """No numpy 1 has the range for Python 3.12: RUN004 reports torch, and for Python 3.10 RUN003 reports numpy."""
+    numpy = ("\"numpy>=1.24; python_version < '3.12'\"", "\"numpy>=2; python_version >= '3.12'\"")
+    for oldest, status in (("2.2.6", "error"), ("1.26.4", "unknown")):
+        solver = Solver({python: {"torch": "2.2.2", "numpy": version}
+                         for python, version in (("3.12", "2.4.0"), ("3.10", oldest))})  # fmt: skip
+        found = findings(sh(f"pip install torch==2.2.2 {' '.join(numpy)}"), solver, "RUN004")
+        assert [each.status for each in found] == [status], oldest
+
+
 def test_without_findings_no_other_python_is_solved() -> None:
     solver = Solver({"3.12": OLD})
     assert findings(sh(PINS), solver, "RUN003") == []
