@@ -75,6 +75,14 @@ RAY_FIX = (
     "is listed and the variable is empty, unset it, then stop and start Ray there. If none is listed, add a node "
     "with GPUs."
 )
+# The resources that a Kubernetes node offers to pods, in the output of `kubectl describe node`.
+OFFERED = lazy_pattern(r"Allocatable:((?:\s{1,40}[\w./-]{3,60}: {1,40}\"?\w{1,24}\"?(?=\s|$)){3,20})")
+GPU_RESOURCE = re.compile(r"/[\w.-]*(?:gpu|mig)")
+GPUS_OF_NODE = lazy_pattern(r"(?i)\bno gpus?\b|\bgpus? (?:is |are )?not\b|\bnvidia-device-plugin|\bgpu-operator")
+NODE_FIX = (
+    "The node offers no nvidia.com/gpu: install the device plugin (or the GPU operator), and make nvidia the default "
+    "runtime of containerd. If the pod of the plugin runs on the node, its log has the reason."
+)
 FULL, NEARLY_ALL = 0.9, 0.95  # of a GPU's memory, next to a start and without one
 
 
@@ -99,6 +107,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
     """The findings on a report that no rule and no message explains."""
     yield from _on_container_without_gpus(report)
     yield from _on_ray_without_gpus(report)
+    yield from _on_node_without_gpus(report)
     yield from _on_cpu_build_of_conda(report)
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
@@ -126,6 +135,21 @@ def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
         yield finding_of_text(
             SELECTION, "warning", message, steps("nvidia-smi -L", 'echo "$CUDA_VISIBLE_DEVICES"'), RAY_FIX
         )
+
+
+def _on_node_without_gpus(report: Report) -> Iterator[Finding]:
+    """A Kubernetes node with GPUs offers none to pods. Of several nodes, some have no GPU."""
+    offered = OFFERED.findall(report.errors)
+    if len(offered) != 1 or GPU_RESOURCE.search(offered[0]):
+        return
+    if nvidia_gpus(report.machine) or GPUS_OF_NODE.search(report.errors):
+        commands = steps(
+            "kubectl get pods -A -o wide | grep nvidia",
+            "sudo nvidia-ctk runtime configure --runtime=containerd --set-as-default",
+            "sudo systemctl restart containerd",
+        )
+        message = "the Allocatable resources of the Kubernetes node list no GPU"
+        yield finding_of_text(CONTAINER, "warning", message, commands, NODE_FIX)
 
 
 def _on_cpu_build_of_conda(report: Report) -> Iterator[Finding]:

@@ -18,7 +18,9 @@ from envdoctor.knowledge.tables import load_table
 WEIGHT = 50  # of a similar message that has all words of the text
 LONGEST_TEXT, LONGEST_SENTENCE, FEWEST_WORDS = 16_384, 400, 5
 SENTENCE = re.compile(r"(?<=[.!?])\s+|[\u3002\uff1b]|\n")
-WORD = re.compile(r"[A-Za-z\u3040-\u9fff][\w'-]*")
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9_'-]*|[\u3040-\u9fff]{2}")  # Chinese and Japanese have no spaces
+# Between a Chinese or Japanese character and a Latin one: `\b` does not match there.
+SCRIPT_CHANGE = re.compile(r"(?<=[\u3040-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u9fff])")
 # What is only considered, is denied, is a rule, or is no longer so.
 HYPOTHETICAL = re.compile(
     r"(?i)^\W*(?:is|are|does|do|did|can|could|should|would|will|how|what|which|why|when|if|note|todo|add|fix|use|see"
@@ -62,13 +64,14 @@ def described_symptom(text: str) -> dict[Symptom, Hit]:
     concepts, rows = descriptions()
     best: tuple[int, Description, int, str] | None = None
     for number, sentence in sentences(text[:LONGEST_TEXT]):
+        spaced = SCRIPT_CHANGE.sub(" ", sentence)
         present: dict[str, bool] = {}
         for row in rows:
             if best and len(row.concepts) <= best[0]:
                 break
             for name in row.concepts:
                 if name not in present:
-                    present[name] = concepts[name].search(sentence) is not None
+                    present[name] = concepts[name].search(spaced) is not None
                 if not present[name]:
                     break
             else:

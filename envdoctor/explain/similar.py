@@ -20,6 +20,7 @@ from envdoctor.knowledge.symptoms import Symptom, symptom_table
 from envdoctor.knowledge.tables import load_table
 
 LONGEST_TEXT = 300  # bytes; in a longer text a few common words are no evidence
+FEWEST_WORDS = 2  # "nccl" or "libcuda" alone describes no failure
 LEAST_SIMILARITY = 0.5  # of the words of the text and of the known message
 LEAST_OF_MESSAGE = 0.65  # for the message of an exception, whose wording is exact and in no pattern
 LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known message
@@ -66,6 +67,8 @@ def similar_symptoms(text: str, excluded: Collection[str] = ()) -> dict[Symptom,
 
     `excluded`: causes whose message is in the text, with a line that excludes them.
     """
+    if len(text.split()) < FEWEST_WORDS:
+        return {}
     messages, weights = known_messages()
     unknown = math.log(2 * len(messages)) ** 2
     words = words_of(text)

@@ -28,6 +28,7 @@ FINDS_NO_GPU = re.compile(
     | \btorch\ \d[\w.+]*:?\ cuda\ (?:false|(?:is\ )?not\ available)\b
     | \bdevice_count(?:\(\))?\W{0,4}(?:is|gives|returns|prints)?\W{0,2}0\b(?![.\d])
     | \bcuda\ (?:is|was)\ (?:gone|lost|no\ longer\ available|unavailable)\b
+    | \bcuda\ (?:device\ )?is\ (?:still\ )?not\ ava\w{1,4}able\b
     | \bcuda\ (?:is\ )?not\ available[,;.]?\ (?:running|falling\ back|using|defaulting|switching)\b
     | \bis_available(?:\(\))?(?:\ (?:is|becomes|turns)\ (?:now\ )?|\W{0,4})false\b
     | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""

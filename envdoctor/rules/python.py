@@ -293,8 +293,9 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     library = _without_build_for_jetson(stack)
     jetpack = _jetpack(machine, stack)
     nvidia_build = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
-    named_only = "tegra" not in (machine.system.kernel.value or "")  # a sentence names the device
     has_cuda = stack.cuda_available.value is True
+    named_only = "tegra" not in (machine.system.kernel.value or "")  # a sentence names the device
+    named_only = named_only and stack.cuda_available.value is not False
     works = nvidia_build or named_only or has_cuda
     old = bool(jetpack) and not (has_cuda and jetpack == OLD_JETPACKS[0][2])  # with it runs software of its time
     harms = old or bool(library) or not works

@@ -113,6 +113,8 @@ from envdoctor.reports import parse_report
         ("cuda-device-selection", "CUDA_VISIBLE_DEVICES is set to a GPU that does not exist, torch finds none"),
         ("libcuda-not-found", "triton cannot find libcuda.so although nvidia-smi works"),
         ("no-nvidia-gpu", "the laptop has only an Intel GPU, CUDA isn't available"),
+        ("flash-attn-no-wheel", "flash attn 2.8.3 has no prebuilt wheel for torch 2.10, so pip compiles"),
+        ("flash-attn-no-wheel", "但是对于flash attn 2.8.3版本没有看到可以支持torch2.10.0的编译包"),
         ("wsl-no-pinned-memory", "pinned memory cannot be used in WSL, vllm stops"),
     ],
 )

@@ -74,7 +74,17 @@ def test_a_short_text_gets_the_cause_of_a_similar_message(text: str, cause: str)
 
 
 @pytest.mark.parametrize(
-    "text", ["how do I install vllm?", "hello world", "my model outputs garbage", "KeyError: 'labels'"]
+    "text",
+    [
+        "how do I install vllm?",
+        "hello world",
+        "my model outputs garbage",
+        "KeyError: 'labels'",
+        "binary",
+        "nccl",
+        "libcuda",
+        "timeout\n",
+    ],
 )
 def test_a_short_text_about_something_else_gets_no_cause(text: str) -> None:
     assert best_cause(text) is None
