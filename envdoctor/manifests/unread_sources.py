@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.images import is_bare_image, known_repository
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import normalize_name, releases_of
 from envdoctor.manifests.actions import Install, InstallSystemPackages, LoadModules
 from envdoctor.manifests.certain_packages import FROM_CONDA, is_conda_base, is_full_export
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
@@ -58,7 +58,9 @@ _COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
 _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
 _AFFIX = re.compile(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
 _OF_SYSTEM = "python3-"  # python3-pandas
+_PROJECT = re.compile(r"git\+\w+://[^/]+/[^/]+/([\w.-]+?)(?:\.git)?(?:[@#]|$)")
 _MAX_NAMES = 3
+_MAX_URL = 100
 
 
 class UnreadSource(NamedTuple):
@@ -113,7 +115,9 @@ def _of_step(context: GuideContext, install: InstallStep, state: EnvironmentStat
         return
     for each in action.unknown:
         yield UnreadSource(each.line or action.line, f"`{each.text or action.command}`"[:100])
-    yield from _repositories(action, state)
+    with_extras = {each.url[:_MAX_URL] for each in action.requirements if each.extras}
+    for source in _repositories(action, state):
+        yield source if source.text in with_extras else _of_project(context, source)
     if not action.requirements and re.search(r" -r\b| --requirement", action.command):
         yield UnreadSource(action.line, f"`{action.command[:100]}`")
     elif install.resolution.state not in ("solved", "partial"):
@@ -129,7 +133,18 @@ def _repositories(action: Install, state: EnvironmentState) -> Iterator[UnreadSo
         is_released = package is not None and package.origin == CLONE_ORIGIN
         if each.url and not each.wheel and each.url not in action.read and not is_released:
             own = frozenset({each.name} if each.name else ())
-            yield UnreadSource(each.line or action.line, each.url[:100], own)
+            yield UnreadSource(each.line or action.line, each.url[:_MAX_URL], own)
+
+
+def _of_project(context: GuideContext, source: UnreadSource) -> UnreadSource:
+    """The repository of a package of the tables, also a fork: it brings what the newest release requires.
+
+    The requirements of packages without wheels are not read, and others can have the name of another project: the
+    package clip is not the repository CLIP.
+    """
+    projects = {normalize_name(each) for each in _PROJECT.findall(source.text)}
+    name = next((each for each in source.packages if each in projects and releases_of(each)), "")
+    return _with_required(context, {name: ""}, source, is_decisive=True) if name else source
 
 
 def _of_left_out(context: GuideContext, requirement: InstallRequirement) -> UnreadSource:

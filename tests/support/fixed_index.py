@@ -143,7 +143,7 @@ class FixedIndex:
         if not named.keys().isdisjoint(self.unread):
             return None
         required = (each for name in named for each in self.requirements.get(f"{name} 1.0", ()))
-        return {**dict.fromkeys(required, "1.0"), **named}
+        return {**dict.fromkeys(required, "1.0"), **{name: version or "1.0" for name, version in named.items()}}
 
     def specifiers_of(self, installed: InstalledSet, package: str) -> Mapping[str, str]:
         texts = (

@@ -93,7 +93,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     missing = dict(_missing_of(context, reached, given))
     if not missing or _is_for_further_packages(context, reached, given):
         return
-    if "torch" in missing:
+    if "torch" in missing and not any("torch" in each.packages for each in sources):
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
     brought = frozenset[str]().union(*(each.packages for each in sources))
     open_sources = [each for each in sources if each.is_open]

@@ -199,6 +199,14 @@ PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the pa
         ("pip install torch==2.8.0 git+https://github.com/a/other.git", "python train.py"),
         "git+https://github.com/a/other.git (line 3)",
     ),
+    "extras of a fork": (
+        ("pip install torch==2.8.0", "pip install 'peft[dev] @ git+https://github.com/a/peft'", "python train.py"),
+        "git+https://github.com/a/peft (line 4)",
+    ),
+    "a namesake of another project": (
+        ("pip install torch==2.8.0", "pip install 'clip @ git+https://github.com/openai/CLIP'", "python train.py"),
+        "git+https://github.com/openai/CLIP (line 4)",
+    ),
     "an image": (
         ("docker run -it nvcr.io/nvidia/pytorch:24.05-py3", "pip install torch==2.8.0", "python train.py"),
         "the image nvcr.io/nvidia/pytorch:24.05-py3 (line 3)",
@@ -267,8 +275,11 @@ def test_one_question_names_all_modules(checkout: Path) -> None:
 COMPLETE_ENVIRONMENTS: dict[str, tuple[str, ...]] = {  # what is not read cannot bring the module
     "conda's torch": ("conda install pytorch -c pytorch", "pip install torch==2.8.0"),
     "modules of a toolchain": ("module load cuda/12.1 gcc", "pip install torch==2.8.0"),
+    "a fork of a package of the tables": (
+        "pip install torch==2.8.0", "pip install 'peft @ git+https://github.com/a/peft.git@dev'",
+    ),
     "the image of PyTorch": ("docker run -it pytorch/pytorch:2.4.0-cuda12.1-cudnn9-devel", "pip install chain"),
-}
+}  # fmt: skip
 GIVEN: dict[str, tuple[str, ...]] = {
     "conda": ("conda install plots", "pip install torch==2.8.0"),
     "conda's torch": ("conda install pytorch torchvision -c pytorch", "pip install torch==2.8.0"),
