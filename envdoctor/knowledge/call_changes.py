@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 from types import GenericAlias
 from typing import TypeVar, cast
 
@@ -92,13 +93,23 @@ _KEYS: Mapping[type[CallChange], str] = {
 }
 
 
-def find_changes(kind: type[R], name: str) -> Iterator[R]:
+def find_changes(kind: type[R], name: str) -> tuple[R, ...]:
     """The changes of a function or class by one of its dotted names, which can be a pattern: `lib.*Model.load`."""
+    found = _find_changes(kind, name)  # the cache loses the type
+    return cast("tuple[R, ...]", found)
+
+
+@cache  # a checkout has thousands of calls, and each is compared with each installed package
+def _find_changes(kind: type[CallChange], name: str) -> tuple[CallChange, ...]:
     rows = _changes(kind)
-    yield from rows.get(name, ())
-    for pattern, found in rows.items():
-        if "*" in pattern and fnmatchcase(name, pattern):
-            yield from found
+    patterns = (found for pattern, found in rows.items() if "*" in pattern and fnmatchcase(name, pattern))
+    return (*rows.get(name, ()), *chain.from_iterable(patterns))
+
+
+@cache
+def changing_packages(name: str) -> frozenset[str]:
+    """The packages that have changed a function or class."""
+    return frozenset(row.package for kind in _KEYS for row in find_changes(kind, name))
 
 
 @cache

@@ -15,6 +15,7 @@ from envdoctor.knowledge.call_changes import (
     RemovedArguments,
     RequiredArgument,
     ReturnedValues,
+    changing_packages,
     find_changes,
 )
 from envdoctor.knowledge.changed_names import periods_of, removal_of
@@ -86,6 +87,7 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
         faults = {
             (each.place, each.fact): each
             for use in uses
+            if _can_concern(use.name, package.name)
             for each in _faults(use, package)
             if not _is_accepted_by_patch(use, package, each)
         }
@@ -103,6 +105,14 @@ def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
 def _is_run(context: GuideContext, use: ProgramUse) -> bool:
     """Whether a command starts the program with a use, or the text itself has it."""
     return use.is_of_text or is_started(context, use.line)
+
+
+def _can_concern(name: str, package: str) -> bool:
+    """Whether a change of a package can concern a use: few of a checkout do."""
+    top, owner = name.partition(".")[0], name.rpartition(".")[2]
+    strict = _STRICT.get(top)  # its base classes can be of any package
+    is_strict = strict is not None and strict.fullmatch(owner) is not None
+    return is_strict or package == DISTRIBUTIONS.get(top, top.replace("_", "-")) or package in changing_packages(name)
 
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
