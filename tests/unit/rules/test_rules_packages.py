@@ -236,6 +236,7 @@ BROKEN = [
     ("torch 2.8.0+cu128, transformers 5.2.0, bitsandbytes 0.45.0", "HF009", "error"),
     ("autoawq 0.2.9, transformers 4.57.1", "HF010", "error"),
     ("deepspeed 0.14.0, torch 2.4.0+cu121", "DS001", "error"),
+    ("deepspeed 0.14.2, torch 2.4.0+cu121", "DS002", "error"),
     ("flashinfer-python 0.5.3, flashinfer-cubin 0.5.2", "PKG012", "error"),
     ("torch 2.7.0+cu128, triton 3.3.0, pytorch-triton 3.4.0+gitae848267", "PKG013", "warning"),
     ("torch 2.9.0+cu128, verl 0.7.0, vllm 0.13.0", "VERL001", "info"),
