@@ -134,7 +134,7 @@ class GuideInterpreter:
         if other._state.resolution != "conflict":
             steps = (each._replace(action=each.action._replace(line=-each.action.line)) for each in other.installs)
             self.earlier, self.first = tuple(steps), of_another_file(other._state)
-            self.states = {"": self.first}
+            self.states = self.states if any(isinstance(each, UseImage) for each in own.actions) else {"": self.first}
             self.variables, self.system_packages, self.wheels = other.variables, other.system_packages, other.wheels
 
     def run(self) -> GuideTrace:
@@ -232,7 +232,9 @@ class GuideInterpreter:
             self.current = self.outside_image
             return
         base = self._state
-        if self.earlier:  # a project that states its Python: the guide has created the environment
+        if (
+            self.earlier and not base.in_dockerfile
+        ):  # a project that states its Python: the guide has created the environment
             self._update(python=base.python or action.python, python_line=base.python_line or action.line)
             return
         if action.python and not action.new:  # `conda install python=3.10`
@@ -279,7 +281,7 @@ class GuideInterpreter:
         prefix = f"image:{action.name}:{action.tag}:"
         same_image = (key for key in self.states if key.startswith(prefix) and not action.in_dockerfile)
         self.current = next(same_image, f"{prefix}{action.line}")
-        state = image_state(action)
+        state = self.first if self.earlier and action.in_dockerfile else image_state(action)
         # The Python of a project is not that of its containers.
         python = state.python or (self.guide.python if self.guide.python_origin in ("", USER) else "")
         self.states.setdefault(self.current, state._replace(python=python))

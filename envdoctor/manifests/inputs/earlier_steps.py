@@ -16,6 +16,7 @@ from envdoctor.manifests.actions import Install, SelectEnvironment, UseImage
 from envdoctor.manifests.files import READMES, Files, small_text
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.linked_pages import links_of
+from envdoctor.manifests.inputs.local_images import inside, local_base
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.working_directory import repository_of
@@ -30,12 +31,15 @@ def earlier_steps(path: Path, document: Document, platforms: tuple[str, ...]) ->
     """The guide of the project that creates the environment of a file, up to the step that the file follows.
 
     Of a manifest it is the first guide that installs it; None where a way through that guide installs it into an
-    empty environment, and for files that no guide installs. Of a page see `_before_page`.
+    empty environment, and for files that no guide installs. Of a page see `_before_page`; of a Dockerfile it is the
+    one that builds its base image.
     """
     path = path.absolute()
     folder, kind = path.parent, document.kind
     if kind == "guide":
         return _before_page(path, document, platforms)
+    if kind == "Dockerfile":
+        return _of_base_image(path, document.paths[0], platforms)
     has_steps = False  # of a guide that installs other packages: a container is then another way
     for place in dict.fromkeys((folder, repository_of(folder).absolute())) if kind in _KINDS else ():
         for name in _GUIDES:
@@ -48,6 +52,12 @@ def earlier_steps(path: Path, document: Document, platforms: tuple[str, ...]) ->
                 fills = all(any(isinstance(action, Install | UseImage) for action in each.actions) for each in found)
                 return found[0] if fills else None
     return None
+
+
+def _of_base_image(path: Path, own: Guide, platforms: tuple[str, ...]) -> Guide | None:
+    base = local_base(path, own, own.checkout) if own.checkout else None
+    ways = _paths(base, platforms) if base else ()
+    return inside(ways[0]) if ways else None
 
 
 def _before_page(path: Path, document: Document, platforms: tuple[str, ...]) -> Guide | None:

@@ -155,3 +155,34 @@ def test_a_project_for_one_python_is_installed_in_the_environment_of_the_guide(t
     ((_, trace),) = audit.traces
     assert ["torch" in each.before.packages for each in trace.installs] == [True]
     assert {each.before.python for each in trace.installs} == {"3.12"}
+
+
+BASE = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip3 install torch==2.4.0\n"
+BUILD = "#!/bin/bash\ndocker build -t lab/base \\\n  -f docker/base.Dockerfile .\ndocker build -t app .\n"
+OWN_IMAGES: dict[str, tuple[str, dict[str, str], str]] = {  # the Dockerfile, other files, and the torch
+    "a script builds the base image": ("FROM lab/base:latest\nRUN pip3 install tqdm\n", {"build.sh": BUILD}, "2.4.0"),
+    "a stage of it": ("FROM lab/base AS one\nFROM one\nRUN pip3 install tqdm\n", {"build.sh": BUILD}, "2.4.0"),
+    "another tag": ("FROM lab/base:v2\nRUN pip3 install tqdm\n", {"build.sh": BUILD}, ""),
+    "another image": ("FROM other/base\nRUN pip3 install tqdm\n", {"build.sh": BUILD}, ""),
+    "a later torch": ("FROM lab/base\nRUN pip3 install torch==2.5.0\n", {"build.sh": BUILD}, "2.5.0"),
+    "an environment of its own": (
+        "FROM lab/base\nRUN python3 -m venv /env\nRUN /env/bin/pip install tqdm\n", {"build.sh": BUILD}, "2.4.0",
+    ),
+    "a folder": (
+        "FROM lab/base\nRUN pip3 install tqdm\n", {"Makefile": "x:\n\tdocker build --tag=lab/base base\n"}, "2.4.0",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*OWN_IMAGES])
+def test_a_dockerfile_starts_from_an_image_that_the_project_builds(name: str, tmp_path: Path) -> None:
+    text, files, torch = OWN_IMAGES[name]
+    others = {".git/HEAD": "", "docker/base.Dockerfile": BASE, "base/Dockerfile": BASE}
+    audit = audited(tmp_path / name.replace(" ", "-"), "Dockerfile", {**files, **others, "Dockerfile": text})
+    assert torch_of(audit).partition("+")[0] == torch
+
+
+def test_a_step_replaces_torch_of_an_image_that_the_project_builds(tmp_path: Path) -> None:
+    files = {".git/HEAD": "", "docker/base.Dockerfile": BASE, "build.sh": BUILD}
+    audit = audited(tmp_path, "Dockerfile", {**files, "Dockerfile": "FROM lab/base\nRUN pip3 install torch==2.5.0\n"})
+    assert [each.id for each in audit.result.findings] == ["RUN010"]
