@@ -7,13 +7,13 @@ import difflib
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from envdoctor.core.records import Evidence
 from envdoctor.manifests.checkout_code import Checkout
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, shown_line, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import is_ignored
-from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.shell_records import is_known
 from envdoctor.rules.registry import Problem, rule
 
@@ -23,6 +23,13 @@ _CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.+))?")
 _OTHER_FOLDER = re.compile(r"(?:--config-(?:path|dir)|-c[pd])(?:=.*)?|hydra\.searchpath.*")
 # Configurations that are not files of the folder.
 _IN_CODE = re.compile(r"ConfigStore|SearchPathPlugin|hydra_zen|\bhydra\.initialize|\binitialize_config")
+# A file of a group that a sentence selects: "just pass `loss=ipo`".
+_SELECTED = re.compile(
+    r"(?i)\b(?:pass|us|set|add|specify|run\s+with|with)(?:ing|e)?\s+(?:[\w-]+\s+){0,2}`([a-z_]+)=([a-z][\w-]*)`"
+)
+_CREATES = re.compile(
+    r"(?i)\b(?:creat|new\b|own\b|your\b|custom|implement|writ|register|remov|deprecat|no longer|not\b|todo|coming)"
+)
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[\"']?\s*:")
 _PLACEHOLDER = re.compile(r"(?i)(?:^|[/_.-])(?:name|your?|my|path|some|foo|bar|x{2,}|example)(?:[/_.-]|$)")
 _LIKENESS = 0.6
@@ -44,37 +51,63 @@ class HydraProgram(NamedTuple):
         return f"{self.path}:{self.line}"
 
 
-@rule("RUN233", kind="guide", severity="error", cause="dependency-pin-violated", url=OVERRIDES)
+@rule("RUN233", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=OVERRIDES)
 def override_is_not_in_the_configuration(context: GuideContext) -> Iterator[Problem]:
     """A command starts a program of Hydra with a configuration file or a key that its configuration does not have.
 
-    Only where all configuration is in files of the checkout. Keys that `+` adds are left out.
+    Only where all configuration is in files of the checkout. Keys that `+` adds are left out. A warning where a
+    sentence selects the file, as in "pass `loss=ipo`", and the guide starts one program of Hydra.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
     seen: set[str] = set()
+    programs: dict[str, HydraProgram] = {}
     for launch in context.guide.launches:
         path = checkout.script(launch) if launch.line and launch.program.is_python else ""
         program = _hydra_program(checkout, path) if path else None
         if program is None or any(_OTHER_FOLDER.fullmatch(word) for word in launch.program.arguments):
             continue
+        programs[path] = program
         for refusal in _refused(checkout, program, launch.program.arguments):
             if refusal[0] not in seen:
                 seen.add(refusal[0])
-                yield _problem(context, launch, program, refusal)
+                shown = f"{posixpath.basename(program.path)} ... {refusal[0]}"
+                line = line_of(context, launch.line, refusal[0])
+                yield _problem(program, refusal, guide_evidence(context, "command", shown, line), line)
+    if len(programs) == 1:
+        program = next(iter(programs.values()))
+        for number, refusal in _refused_in_text(context, checkout, program):
+            if refusal[0] not in seen:
+                seen.add(refusal[0])
+                evidence = guide_evidence(context, "text", shown_line(context.guide.lines[number - 1]), number)
+                yield _problem(program, refusal, evidence, number, "warning")
 
 
-def _problem(context: GuideContext, launch: Launch, program: HydraProgram, refusal: tuple[str, str, str]) -> Problem:
+def _refused_in_text(
+    context: GuideContext, checkout: Checkout, program: HydraProgram
+) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """The files of groups that sentences select and that the checkout does not have, with their lines."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    for number, line in enumerate(context.guide.lines, 1):
+        for match in _SELECTED.finditer(line) if number not in code and not _CREATES.search(line) else ():
+            if _is_group(program, match[1]):
+                found = _absent_file(checkout, program, f"{match[1]}={match[2]}", match[1], match[2])
+                yield from ((number, each) for each in found)
+
+
+def _problem(
+    program: HydraProgram,
+    refusal: tuple[str, str, str],
+    evidence: Evidence,
+    line: int,
+    status: Literal["error", "warning"] = "error",
+) -> Problem:
     word, reason, fix = refusal
-    line = line_of(context, launch.line, word)
     return Problem(
-        "error",
+        status,
         f"{word}: {reason}: Hydra stops {program.path}",
-        (
-            guide_evidence(context, "command", f"{posixpath.basename(program.path)} ... {word}", line),
-            table_evidence("configuration", program.folder, program.place),
-        ),
+        (evidence, table_evidence("configuration", program.folder, program.place)),
         fix,
         line=line,
     )

@@ -87,3 +87,20 @@ def test_a_configuration_that_is_not_known(name: str, clone: Path) -> None:
 def test_a_folder_below_the_root(clone: Path) -> None:
     (clone / "src/train.py").write_text(PROGRAM.replace('"../configs"', 'f"{root}/configs"'))
     assert len(_found(clone, "model=bases")) == 1
+
+
+SENTENCES = {  # a sentence, and whether it selects a file that is not there
+    "For the other loss, just pass `model=bases` (same as with base).": True,
+    "Use `model=bases` and `lr=1`.": True,
+    "Create `configs/model/bases.yaml` and pass `model=bases`.": False,
+    "Pass `model=base`, `lr=bases` or `model=some_model`.": False,
+    "The option `model=bases` was removed.": False,
+}
+
+
+@each_case("sentence", [*SENTENCES])
+def test_a_sentence_selects_a_file(sentence: str, clone: Path) -> None:
+    text = sh("pip install torch==2.8.0", "python src/train.py model=base") + f"\n{sentence}\n"
+    (clone / "README.md").write_text(text)
+    found = audit_text(text, str(clone / "README.md"), None, None).result.findings
+    assert [each.status for each in found if each.id == "RUN233"] == ["warning"] * SENTENCES[sentence]
