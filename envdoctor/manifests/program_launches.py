@@ -24,6 +24,11 @@ _OF_ARGPARSE = frozenset({"torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
 )
+# Launchers that add `--local_rank=0`, and their options without which they do.
+_ADDS_RANK = {
+    "torch.distributed.launch": frozenset({"--use_env", "--use-env", "--no_python", "--no-python"}),
+    "deepspeed": frozenset({"--no_local_rank", "--launcher"}),
+}
 _SCRIPT = re.compile(r"[\w./-]+\.py")
 _SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
 _SHELLS = frozenset({"bash", "sh", "zsh", "sbatch"})
@@ -40,6 +45,7 @@ class Program(NamedTuple):
     launcher: str = ""
     arguments: tuple[str, ...] = ()  # that the program gets
     function: str = ""  # of the module, that an entry point of the project names
+    gets_rank: bool = False  # the launcher adds the option `--local_rank`, or `--local-rank` from torch 2.0
 
     @property
     def is_python(self) -> bool:
@@ -112,14 +118,21 @@ def _of_launcher(words: tuple[str, ...], launcher: str) -> Program | None:
     """The program of a launcher: the first script, or the module of `-m`, among its arguments."""
     for index, word in enumerate(words):
         if word in ("-m", "--module") and index + 1 < len(words) and _MODULE.fullmatch(words[index + 1]):
-            return Program(
-                module=words[index + 1], launcher=launcher, arguments=_passed(words[index + 2 :], launcher)
-            )
+            arguments, gets_rank = _passed(words[index + 2 :], launcher), _adds_rank(words[:index], launcher)
+            return Program(module=words[index + 1], launcher=launcher, arguments=arguments, gets_rank=gets_rank)
         if _PYTHON.fullmatch(word):
             return _of_python(words[index + 1 :])
         if _SCRIPT.fullmatch(word):
-            return Program(script=word, launcher=launcher, arguments=_passed(words[index + 1 :], launcher))
+            arguments, gets_rank = _passed(words[index + 1 :], launcher), _adds_rank(words[:index], launcher)
+            return Program(script=word, launcher=launcher, arguments=arguments, gets_rank=gets_rank)
     return None
+
+
+def _adds_rank(options: tuple[str, ...], launcher: str) -> bool:
+    """Whether a launcher with these options certainly adds the rank to the arguments of the program."""
+    without = _ADDS_RANK.get(launcher)
+    names = {each.partition("=")[0] for each in options}
+    return without is not None and without.isdisjoint(names) and all(map(is_known, options))
 
 
 def _passed(words: tuple[str, ...], launcher: str) -> tuple[str, ...]:

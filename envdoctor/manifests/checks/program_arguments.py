@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.dataclass_fields import compared_releases, compared_sources, fields_of
 from envdoctor.knowledge.names import Span
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -38,6 +39,7 @@ _OF_SENTENCES = frozenset({
     "is",
 })  # fmt: skip
 _MIN_OF_SENTENCE = 2
+_RANK, _DASHED_RANK = _RANKS = "--local_rank", "--local-rank"
 _PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
 
@@ -76,10 +78,12 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
     The parser is read from the code of the program: `argparse`, and the dataclasses of HfArgumentParser. A program
     whose options are computed is left out. One that permits unknown options and loses them,
     `args, _ = parser.parse_known_args()`, runs without such an option: a warning. The arguments that CMD of a
-    Dockerfile lacks are a warning, as `docker run` can name another command; ENTRYPOINT gets further ones.
+    Dockerfile lacks are a warning, as `docker run` can name another command; ENTRYPOINT gets further ones. Also
+    reported: the rank that deepspeed and torch.distributed.launch add, which torch 2.0 passes as `--local-rank`.
     """
     found: set[tuple[str, str, str]] = set()
     for launch, programs in started_programs(context):
+        yield from _refused_rank(context, launch, programs, found)
         lacking: list[tuple[Refusal, StartedProgram, Parser]] = []
         for refusal, program, parser in _refused(programs, launch.program.arguments):
             key = (program.path, refusal.option, refusal.value)
@@ -190,6 +194,51 @@ def _refused(
         return
     shared = set.intersection(*({(each.kind, each.option) for each, _, _ in refused} for refused in found))
     yield from (each for each in found[0] if (each[0].kind, each[0].option) in shared)
+
+
+def _refused_rank(
+    context: GuideContext, launch: Launch, programs: Sequence[StartedProgram], found: set[tuple[str, str, str]]
+) -> Iterator[Problem]:
+    """The option of the rank that the launcher adds, if all files that can be the program refuse it.
+
+    Once for each program and launcher: `found` has the others.
+    """
+    if not launch.program.gets_rank:
+        return
+    torch = context.version("torch")
+    if launch.program.launcher == "deepspeed":
+        names: tuple[str, ...] = (_RANK,)
+    else:
+        names = (_DASHED_RANK,) if torch and satisfies(torch, ">=2.0") else (_RANK,) if torch else _RANKS
+    refused = [list(_refused(programs, (f"{name}=0",))) for name in names]
+    unknown = [[each for each in of_name if each[0].kind == "unknown"] for of_name in refused]
+    key = (programs[0].path, "", launch.program.launcher)
+    if all(unknown) and key not in found:
+        found.add(key)
+        _, program, parser = unknown[0][0]
+        yield _problem_of_rank(context, launch, names[0], program, parser)
+
+
+def _problem_of_rank(
+    context: GuideContext, launch: Launch, option: str, program: StartedProgram, parser: Parser
+) -> Problem:
+    launcher = launch.program.launcher
+    other = next((each for each in _RANKS if each != option and each in parser.options), "")
+    torch = context.version("torch")
+    of_release = f" of torch {torch}" if other else ""
+    without = "--no_local_rank" if launcher == "deepspeed" else "--use_env"
+    return Problem(
+        "error",
+        f"{program.path} has no option {option}, which {launcher}{of_release} adds: argparse stops the program",
+        (
+            guide_evidence(context, "command", launch.command, launch.line),
+            table_evidence("parser", parser.options[other].place if other else parser.place, "the checkout"),
+        ),
+        f"Add {option} to the names of {other}, or start the program with {without} and read LOCAL_RANK."
+        if other
+        else f"Add {without} before the program, which then gets no {option}; LOCAL_RANK has the rank.",
+        line=launch.line,
+    )
 
 
 def _dropped(

@@ -38,6 +38,7 @@ class Base:
 class Own(Base, TrainingArguments):
     model_name: str = field(default="x")
 """
+RANK = "parser.add_argument('--local_rank', type=int)\n"
 OF_OPTION = "Write the option whose value it is"
 REFUSED = {
     "----epochs 3": "train.py has no option ----epochs",
@@ -158,7 +159,7 @@ def test_an_argument_is_refused(checkout: Path, arguments: str) -> None:
     ],
 )
 def test_a_launcher_removes_two_hyphens_before_the_arguments(checkout: Path, launcher: str, is_removed: bool) -> None:
-    files = {"train.py": "import argparse\nparser = argparse.ArgumentParser()\n" + OUT + PARSES}
+    files = {"train.py": "import argparse\nparser = argparse.ArgumentParser()\n" + OUT + RANK + PARSES}
     (checkout / "run.sh").write_text(f"A='--out o'\n{launcher} train.py -- $A\n")
     assert bool(_audit(checkout, files, "bash run.sh")) is not is_removed
     found = _audit(checkout, files, f"{launcher} train.py -- --out o --epoks 3")
@@ -431,3 +432,30 @@ def test_the_arguments_of_a_console_script(checkout: Path) -> None:
     ]
     files["project/cli.py"] = "from project.data import main\n"  # which has no parser
     assert not _audit(checkout, files, "draw --epoks 3")
+
+
+LAUNCH = "python -m torch.distributed.launch --nproc_per_node=2"
+RANKS = {  # a release of torch, further options of the program, a launcher, and a part of the message
+    "no option": ("2.8.0", "", LAUNCH, "no option --local-rank, which torch.distributed.launch adds"),
+    "no option, of an old torch": ("1.13.1", "", LAUNCH, "no option --local_rank, which"),
+    "another spelling": ("2.8.0", RANK, LAUNCH, "no option --local-rank, which torch.distributed.launch of torch 2"),
+    "of an old torch": ("1.13.1", RANK, LAUNCH, ""),
+    "both spellings": ("2.8.0", RANK.replace("'--", "'--local-rank', '--"), LAUNCH, ""),
+    "of the environment": ("2.8.0", "", f"{LAUNCH} --use_env", ""),
+    "of torchrun": ("2.8.0", "", "torchrun --nproc_per_node=2", ""),
+    "an unknown option": ("2.8.0", "", f"{LAUNCH} $OPTIONS", ""),
+    "deepspeed": ("2.8.0", "", "deepspeed --num_gpus 2", "no option --local_rank, which deepspeed adds"),
+    "deepspeed with an option": ("2.8.0", RANK, "deepspeed --num_gpus 2", ""),
+    "deepspeed without a rank": ("2.8.0", "", "deepspeed --no_local_rank", ""),
+}
+
+
+@each_case("name", [*RANKS])
+def test_a_launcher_adds_the_rank(name: str, tmp_path: Path) -> None:
+    torch, options, launcher, expected = RANKS[name]
+    write_files(tmp_path, {".git/config": "", "train.py": PARSER + options + PARSES})
+    text = sh(f"pip install torch=={torch}", f"{launcher} train.py --lr 1")
+    (tmp_path / "README.md").write_text(text)
+    found = audit_text(text, str(tmp_path / "README.md"), None, None, python="3.10")
+    messages = [each.message for each in found.result.findings if each.id == "RUN200"]
+    assert [expected in each for each in messages] == ([True] if expected else [])
