@@ -19,11 +19,12 @@ _INSTALLS = re.compile(r"\bpip3?\b|easy_install|ensurepip|os\.system|setup_requi
 def missing_imports(setup: tuple[Line, ...], pyproject: tuple[Line, ...]) -> tuple[tuple[str, int], ...]:
     """The modules that setup.py imports in any case and its build requirements do not bring, with their lines.
 
-    A script that installs something itself, or has setup_requires, is not judged.
+    Not after a line of code that installs something. What follows an import cannot help it: pip reads setup_requires
+    by running the script.
     """
     text = "\n".join(text for _, text in setup)
     requires = _build_requirements("\n".join(text for _, text in pyproject))
-    if not text or requires is None or _INSTALLS.search(text):
+    if not text or requires is None:
         return ()
     parsed = [each for item in requires if (each := parse_install_requirement(item, 0))]
     brought = {normalize_name(each.name) for each in parsed}
@@ -34,7 +35,10 @@ def missing_imports(setup: tuple[Line, ...], pyproject: tuple[Line, ...]) -> tup
         found = dict(_top_level_imports(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple((each, line) for each, line in found.items() if normalize_name(each) not in brought)
+    code = [line.partition("#")[0] for line in text.split("\n")]
+    installs = next((number for number, line in enumerate(code, 1) if _INSTALLS.search(line)), len(code) + 1)
+    missing = ((each, line) for each, line in found.items() if normalize_name(each) not in brought)
+    return tuple((each, line) for each, line in missing if line < installs)
 
 
 def _top_level_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:

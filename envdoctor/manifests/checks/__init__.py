@@ -9,6 +9,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_configs,
     absent_files,
     absent_inputs,
+    absent_links,
     absent_modules,
     absent_own_names,
     absent_parts,

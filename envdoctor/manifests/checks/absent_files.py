@@ -11,6 +11,7 @@ from envdoctor.core.paths import is_file
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.absent_projects import absent_projects
 from envdoctor.manifests.checks.absent_sources import absent_sources
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
@@ -38,7 +39,8 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
 
     Only in a clone of git. Files that a step makes, downloads or clones are left out, and those that git ignores.
     If another directory has the only file of the name, and the root has no manifest, that file is read.
-    Also reported: a directory or a member of the workspace in `[tool.uv.sources]` that the checkout does not have.
+    Also reported: a directory or a member of the workspace in `[tool.uv.sources]` that the checkout does not have,
+    and the directory of a project, such as `-e third_party/ops`, if no directory has its name.
     """
     checkout, guide = context.guide.checkout, context.guide
     if checkout is None:
@@ -47,6 +49,7 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     if not checkout.is_clone or not checkout.paths:
         return
     yield from absent_sources(context, checkout)
+    yield from absent_projects(context, checkout)
     if not guide.commands:
         return
     if compiles_requirements(guide):

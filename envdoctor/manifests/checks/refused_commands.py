@@ -21,6 +21,8 @@ ARGPARSE = "https://docs.python.org/3/library/argparse.html#exiting-methods"
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
 _PIP_INSTALL = re.compile(r"(?:uv pip|pip3?|python3? -m pip) install ")
 _NEEDS_PATH = {"-e": "project", "--editable": "project", "-r": "file", "--requirement": "file"}
+_PROJECT = ("setup.py", "pyproject.toml")
+_RELEASE = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]*\])?(?:[=~!<>]=|[<>])\d[\w.,<>=!*]*")
 _LAST_PIP = {"3.6": "21.3.1", "3.7": "24.0", "3.8": "25.0.1"}  # for a Python that newer releases do not support
 _PASSES_ON = frozenset({"-C", "--config-settings", "--config-setting", "--global-option", "--build-option"})
 _LONG_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?")
@@ -31,7 +33,8 @@ _REPOSITORY = re.compile(r"https?://(?:www\.)?(?:github|gitlab)\.com/[\w.-]+/[\w
 def pip_install_refuses_its_options(context: GuideContext) -> Iterator[Problem]:
     """`pip install` has no option -y: pip and uv stop before they install something. Only `pip uninstall` has it.
 
-    The same holds for another option that no release of pip has, and for -e or -r without a path.
+    The same holds for another option that no release of pip has, for -e or -r without a path, and for -e before a
+    requirement of an index such as `einops>=0.6`.
     """
     for command in map(unwrap, context.guide.commands):
         text = " ".join(("", *command.words[1:]))
@@ -40,7 +43,15 @@ def pip_install_refuses_its_options(context: GuideContext) -> Iterator[Problem]:
         option = next((word for word in command.words if word in ("-y", "--yes")), "")
         option = option or (_unknown_option(command) if command.name != "uv" else "")
         last = command.words[-1]
-        if option or last in _NEEDS_PATH:
+        if editable := _editable_release(context, command):
+            yield Problem(
+                "error",
+                f"`{command}` stops before it installs something: {editable} is no directory, and -e needs one",
+                command_evidence(context, command),
+                f"Remove -e: it is for a directory or a repository, and {editable} is a package of an index.",
+                line=command.line,
+            )
+        elif option or last in _NEEDS_PATH:
             reason = f"there is no option {option}" if option else f"{last} needs the path of a {_NEEDS_PATH[last]}"
             yield Problem(
                 "error",
@@ -49,6 +60,18 @@ def pip_install_refuses_its_options(context: GuideContext) -> Iterator[Problem]:
                 f"Remove {option}." if option else f"Write the path after {last}.",
                 line=command.line,
             )
+
+
+def _editable_release(context: GuideContext, command: Command) -> str:
+    """The requirement with a version after -e. The shell can end an unquoted one before its bound: a directory."""
+    found = (word for before, word in pairwise(command.words) if before in ("-e", "--editable"))
+    release = next((word for word in found if _RELEASE.fullmatch(word)), "")
+    name, checkout = re.split(r"[^\w.-]", release)[0], context.guide.checkout
+    folders = checkout.of_name(name) if name and checkout else ()
+    has_project = (
+        any(f"{each}/{file}" in checkout.paths for each in folders for file in _PROJECT) if checkout else False
+    )
+    return "" if has_project else release
 
 
 def _unknown_option(command: Command) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.step import NoSolver
@@ -164,3 +165,29 @@ def test_sources_of_a_project(name: str, tmp_path: Path) -> None:
         assert [each[:3] for each in sources] == ([("RUN207", "error", line)] if message else [])
         assert all(message in each[3] for each in sources)
     assert not _found(folder, sh("pip install torch==2.8.0"))
+
+
+PROJECTS = {  # steps, and the messages
+    "a directory": (("pip install -e third/kernels",), ["the directory third/kernels is not in the checkout"]),
+    "a directory in prose": (("pip install './nn[gpu]'",), ["the directory nn is not in the checkout"]),
+    "another letter": (
+        ("uv pip install -e lib/ops2",), ["the directory lib/ops2 is not in the checkout; lib/ops is"]
+    ),
+    "a directory that is there": (("pip install -e lib/ops",), []),
+    "a directory elsewhere": (("pip install -e ops_of_lib", "pip install -e inner"), []),
+    "a clone": (("git clone https://github.com/a/third", "pip install -e third/kernels"), []),
+    "the own project": (("pip install -e .", "pip install -e ./own"), []),
+    "a wheel": (("pip install ./torch-2.8.0-cp312-cp312-linux_x86_64.whl",), []),
+    "an archive": (("tar xf a.tar.gz", "pip install -e third/kernels"), []),
+    "a placeholder": (("pip install -e path/to/ops",), []),
+}
+
+
+@each_case("name", [*PROJECTS])
+def test_the_directory_of_a_project(name: str, clone: Path) -> None:
+    write_files(clone, {"lib/ops/setup.py": "", "lib/inner/ops_of_lib/a.py": "", "pyproject.toml": OWN})
+    steps, messages = PROJECTS[name]
+    assert [each[3] for each in _found(clone, sh("pip install torch==2.8.0", *steps))] == messages
+
+
+OWN = '[project]\nname = "own"\nversion = "1"\n'

@@ -280,6 +280,10 @@ BUILDS = [
     ("import subprocess\nimport torch\nsubprocess.check_output(['nvcc', '-V'])\n" + SETUP, "", "pip install .", True),
     ("import subprocess\nsubprocess.run(['pip', 'install', 'torch'])\nimport torch\n" + SETUP, "", "pip install .",
      False),
+    ("import torch\n" + SETUP + "NOTE = 'pip runs this'\n", "", "pip install .", True),
+    ("# pip install .\nimport torch\n" + SETUP, "", "pip install .", True),
+    ("import numpy\nfrom setuptools import setup\nsetup(name='a', setup_requires=['numpy'])\n", "", "pip install .",
+     True),
 ]  # fmt: skip
 
 

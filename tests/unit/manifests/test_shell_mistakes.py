@@ -122,6 +122,8 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "an option that pip lacks": (("pip install --no-such a", "pip3 install --upgrad a", "uv pip install --no-such a"),
                                  "RUN179", [3]),
     "an option of pip that lacks its value": (("pip install -e", "python -m pip install -r"), "RUN179", [3, 4]),
+    "a release after -e": (("pip install -e einops>=0.6", 'uv pip install -e "a[b]==1"'), "RUN179", [3, 4]),
+    "a directory after -e": (("pip install -e a", "pip install -e git+https://a.b/c@v1"), "RUN179", []),
     "options of pip": (
         ("pip install --no-cache --extra-index https://a.b/c torch==2.6.0", "pip install -e . --use-pep517",
          "pip install --quiet --root-user-action=ignore -r a.txt", "pip install a -- b", "pip install -v -e ."),
