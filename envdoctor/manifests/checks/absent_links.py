@@ -70,18 +70,23 @@ def link_leads_to_no_file(context: GuideContext) -> Iterator[Problem]:
 
 
 def _links(context: GuideContext, checkout: Checkout) -> Iterator[Link]:
-    """The links in sentences whose file neither the folder of the guide nor the root has."""
-    folder = checkout.relative(checkout.folder).removeprefix(".")
+    """The links in sentences whose file neither the root nor a folder with a guide of this name has.
+
+    The directory in which the commands of a guide run can be another one than that of the guide.
+    """
+    guides = checkout.of_name(posixpath.basename(context.guide.name))
+    folder = checkout.relative(checkout.folder)
+    folders = {folder, "", *map(posixpath.dirname, guides)}
+    is_at_root = folders == {""} or posixpath.basename(context.guide.name) in checkout.paths
     code = {number for block in context.guide.blocks for number, _ in block.lines}
     for number, line in enumerate(context.guide.lines, 1):
         for match in _LINK.finditer(line) if number not in code else ():
             if _OTHER.search(_sentence(line, match)):
                 continue
             written = posixpath.normpath(unquote(match["path"]))
-            path = posixpath.normpath(posixpath.join(folder, written))
-            is_of_site = bool(folder) and written.endswith(".md")
-            if not is_of_site and not any(exists(checkout.root / each) for each in (path, written)):
-                yield Link(number, path)
+            is_of_site = not is_at_root and written.endswith(".md")
+            if not is_of_site and not any(exists(checkout.root / each / written) for each in folders):
+                yield Link(number, posixpath.normpath(posixpath.join(folder, written)))
 
 
 def _sentence(line: str, link: re.Match[str]) -> str:

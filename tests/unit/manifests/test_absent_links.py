@@ -50,3 +50,12 @@ def test_a_link_that_is_right_or_not_certain(sentence: str, tmp_path: Path) -> N
 def test_links_are_relative_to_the_guide(tmp_path: Path) -> None:
     assert _found(tmp_path, "[a](../train.py) [b](train.py) [c](deep/less.md)", "docs/use.md") == []
     assert len(_found(tmp_path, "[a](../tools/a.py)", "docs/use.md")) == 1
+
+
+def test_the_commands_of_a_guide_run_in_the_root(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text('[remote "origin"]\n\turl = https://github.com/a/own.git\n')
+    enters = "```sh\ngit clone https://github.com/a/own\ncd own\npython train.py\n```\n"
+    assert _found(tmp_path, f"{enters}[a](install.md) [b](demo.ipynb)", "docs/use.md")[0].message.count("demo.ipynb")
+    (tmp_path / "docs/demo.ipynb").write_text("{}")
+    assert _found(tmp_path, f"{enters}[a](install.md) [b](demo.ipynb)", "docs/use.md") == []
