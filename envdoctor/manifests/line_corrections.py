@@ -54,6 +54,8 @@ def _use_hf(lines: EditedLines, finding: Finding) -> bool:
         lines.replace(number, r"\bhuggingface-cli (login|whoami)\b", r"hf auth \1")
         found |= lines.replace(number, r"\bhuggingface-cli\b", "hf") or lines.of(number) != lines.original(number)
         lines.replace(number, REMOVED_OPTIONS.pattern, "")
+    if found:
+        install_corrections.install_before(lines, finding)  # of huggingface-hub, if no step installs it
     return found
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.releases import required_specifier, requirements_of_release
+from envdoctor.knowledge.releases import parse_requirement, required_specifier, requirements_of_release
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
@@ -155,10 +156,7 @@ def _missing_name(
         if excluding
         else f"No release of {dependency.name} that this Python can install has it"
     )
-    newer = f"use a newer release of {user.name}"
-    if user.is_dependency:
-        requiring = user.reason.removeprefix("required by ")
-        newer = f"use a newer release of {user.name}, as far as {requiring} permits one"
+    newer = _newer_release(context, user)
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     status = _status_of_use(missing.kind, user)
     problem = Problem(
@@ -175,6 +173,21 @@ def _missing_name(
         line=line,
     )  # fmt: skip
     return if_not_seeded(context, dependency, problem)
+
+
+def _newer_release(context: GuideContext, user: ResolvedPackage) -> str:
+    """The release of the package that uses a name, or of the one that requires it, which can cure the use."""
+    if not user.is_dependency or context.index_facts is None:
+        return f"use a newer release of {user.name}"
+    requiring = user.reason.removeprefix("required by ")
+    name, _, version = requiring.partition(" ")
+    found = map(parse_requirement, context.index_facts.requires(name, version))
+    bounds = [each.specifier for each in found if each and each.name == user.name]
+    newer = [each.version for each in context.index_facts.usable_releases(user.name)]
+    newer = [each for each in newer if satisfies(each, f">{user.version}")]
+    if any(all(satisfies(each, bound) is not False for bound in bounds) for each in newer):
+        return f"use a newer release of {user.name}, which {requiring} permits"
+    return f"{requiring} permits no newer release of {user.name}: use another release of {name}"
 
 
 def _status_of_use(kind: UseKind, user: ResolvedPackage) -> Status:

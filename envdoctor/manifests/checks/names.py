@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.records import Status
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import Install, UserCommand, remedy_of, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import ModulePresence, guide_tables
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.checks.absent_releases import iter_requirements
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.missing_packages import is_complete
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
@@ -140,12 +140,18 @@ def _major_version(specifier: str) -> int:
     return int(match[1]) if match else 0
 
 
+_WITHOUT_HUB = ", which is part of huggingface-hub: no step installs it"
+
+
 @rule("RUN061", kind="guide", severity=("error", "warning", "info"), cause="hub-auth", url=HUB_CLI)
 def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
     """huggingface-hub 1.x has no huggingface-cli. The commands are `hf auth login` and `hf download`."""
     hub = context.version("huggingface-hub")
     if (hub and satisfies(hub, "<1.0")) or (not hub and _project_is_older(context, _HUB_1)):
         return
+    is_solved = all(each.resolution.state == "solved" for each in context.trace.installs)
+    lacks_hub = not hub and is_solved and is_complete(context)
+    install = [Install(packages=("huggingface-hub",))] if lacks_hub else []
     for command in context.guide.commands:
         if "huggingface-cli" not in command.words[:2]:
             continue
@@ -161,8 +167,8 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
                 guide_evidence(context, "command", _TOKEN.sub("(token)", text), line),
                 table_evidence("huggingface-cli", "removed in 1.x", HUB_CLI, "2026-11-21"),
             ),
-            f"Use {_TOKEN.sub('$HF_TOKEN', new)}.",
-            guide_command(_TOKEN.sub("$HF_TOKEN", new)),
+            f"Use {_TOKEN.sub('$HF_TOKEN', new)}{_WITHOUT_HUB if lacks_hub else ''}.",
+            (remedy_of([*install, UserCommand(command=_TOKEN.sub("$HF_TOKEN", new))]),),
             line=line,
         )
 

@@ -389,3 +389,20 @@ def test_no_release_is_proposed_whose_requirements_another_pin_excludes(requires
     guide = sh("uv venv --python 3.12", "uv pip install keeper==1.0 peft transformers==5.19.0")
     (found,) = findings(guide, solver, "RUN003")
     assert (found.fix.startswith(fix), bool(found.remedies)) == (True, requires == "numpy<2"), found
+
+
+@each_case(
+    ("bound", "newest", "fix"),
+    [
+        ("webui<5", "4.0.0", "use a newer release of webui, which app 1.0 permits."),
+        ("webui<4", "4.0.0", "app 1.0 permits no newer release of webui: use another release of app."),
+        ("webui", "3.48.0", "app 1.0 permits no newer release of webui: use another release of app."),
+    ],
+)
+def test_a_newer_release_of_a_dependency_is_one_that_its_package_permits(bound: str, newest: str, fix: str) -> None:
+    index = FixedIndex(WEBUI, IndexedRelease("webui", newest, "2026-01-01"), missing=[_missing(last="")])
+    index.requirements = {"app 1.0": (bound, "starlette")}
+    solver = FixedSolver(index, {"app": "1.0", "webui": "3.48.0", "starlette": "1.10.0"})
+    solver.required, solver.requiring = ["webui", "starlette"], ("app",)
+    (found,) = findings(sh("pip install app==1.0"), solver, "RUN017")
+    assert found.fix.endswith(fix)

@@ -70,6 +70,22 @@ def test_a_script_uses_an_environment_that_can_limit_huggingface_hub(name: str, 
     assert [each.status for each in found if each.id == "RUN061"] == [status]
 
 
+@each_case(
+    "packages, commands",
+    [
+        ("torch==2.8.0", ("uv pip install huggingface-hub", "hf download org/model")),
+        ("torch==2.8.0 transformers==5.5.4", ("hf download org/model",)),  # it requires huggingface-hub
+    ],
+)
+def test_hf_is_installed_where_no_step_does(packages: str, commands: tuple[str, ...], tmp_path: Path) -> None:
+    text = f"# Own\n```bash\npip install {packages}\nhuggingface-cli download org/model\n```\n"
+    solver = FixedSolver(FixedIndex(), {"torch": "2.8.0", "transformers": "5.5.4", "huggingface-hub": "1.3.0"})
+    solver.required, solver.requiring = ["huggingface-hub"], ("transformers",)
+    found = audit_text(text, str(tmp_path / "README.md"), None, solver).result.findings
+    (finding,) = [each for each in found if each.id == "RUN061"]
+    assert [each.commands for each in finding.remedies] == [commands]
+
+
 @each_case("torch, status", [("pytorch >= 1.13", "info"), ("pytorch", "info"), ("pytorch=2.0.1", "error")])
 def test_a_release_of_conda_that_nothing_limits_is_not_certain(torch: str, status: str, tmp_path: Path) -> None:
     lines = [torch, "pytorch-cuda=11.7", "python=3.10", "pip:\n    - diffusers"]
