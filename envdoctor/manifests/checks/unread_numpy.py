@@ -20,6 +20,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.numpy_limits import WITHOUT_LIMIT, can_limit_numpy
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, unread_steps
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import RULES, Problem, rule
 
@@ -37,7 +38,7 @@ def unread_part_can_limit_numpy(context: GuideContext) -> Iterator[Problem]:
     """What was read installs NumPy 2 with a torch or another package that is built for NumPy 1.
 
     Unknown if an image, packages of conda, a repository or another part that is not read can limit numpy: the finding
-    names it. An error if a package requires NumPy 2. Sets that are read as a whole are reported by RUN003.
+    names it. An error if a package or a step requires NumPy 2. Sets that are read as a whole are reported by RUN003.
 
     Fix: `numpy<2` in the same command, or a release of the package that is built for NumPy 2.
     """
@@ -48,7 +49,7 @@ def unread_part_can_limit_numpy(context: GuideContext) -> Iterator[Problem]:
             continue
         machine = context.machine or build_machine(context.trace)
         for violation in evaluate_version_rules(machine, build_stack(state, state.packages), [RULES["NPY001"]]):
-            sources = _limiting_sources(context, state)
+            sources = () if numpy and _is_stated(numpy) else _limiting_sources(context, state)
             if numpy is None or sources is None:
                 continue
             numpy_1 = _newest_numpy_1(state.python or context.trace.python)
@@ -56,6 +57,12 @@ def unread_part_can_limit_numpy(context: GuideContext) -> Iterator[Problem]:
                 context, environment, [Substitution(numpy, numpy_1, violation, pinned=False)]
             )
             yield _question(problem, sources) if sources and problem.status in ("error", "warning") else problem
+
+
+def _is_stated(numpy: ResolvedPackage) -> bool:
+    """Whether a step of pip or uv itself requires NumPy 2, which replaces the numpy of conda and of an image."""
+    is_excluded = bool(numpy.specifier) and satisfies(_LAST_NUMPY_1, numpy.specifier) is False
+    return is_excluded and not numpy.is_dependency and numpy.origin != "conda"
 
 
 def _newest_numpy_1(python: str) -> str:

@@ -32,6 +32,13 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, str] | None]] = {
     "a package requires NumPy 2": (
         (IMAGE.format("2.1.0"), "pip install tables"), "numpy>=2", ("error", "numpy 2.1.0"),
     ),
+    "a step requires NumPy 2": (
+        (CONDA.format("2.1.0"), "pip install 'numpy>=2' tables"), "numpy", ("error", "numpy 2.1.0"),
+    ),
+    "a step permits NumPy 1": (
+        (CONDA.format("2.1.0"), "pip install 'numpy>=1.26' tables"), "numpy",
+        ("unknown", "the numpy of conda for `pytorch==2.1.0` (line 3)"),
+    ),
     "the image keeps its numpy": ((IMAGE.format("2.1.0"), "pip install tables"), "numpy>=1.20", None),
     "the image has a torch for NumPy 2": ((IMAGE.format("2.4.0"), "pip install tables"), "numpy>=2", None),
     "recipes of conda-forge": (
