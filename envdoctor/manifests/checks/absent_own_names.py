@@ -14,6 +14,7 @@ from typing import NamedTuple
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_modules import MADE
+from envdoctor.manifests.checks.entry_points import absent_entry_points
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.context import GuideContext
@@ -39,17 +40,19 @@ class _Absent(NamedTuple):
     module: str  # the path of the other file
 
 
-@rule("RUN239", kind="guide", severity=("error",), cause="dependency-pin-violated", url=IMPORT_FROM)
+@rule("RUN239", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=IMPORT_FROM)
 def program_imports_a_name_that_its_checkout_does_not_have(context: GuideContext) -> Iterator[Problem]:
     """A program imports a name from a module of its checkout, and the text of this module does not have the name.
 
     Programs are those that the commands start. Modules with `import *` or with names that they make when they run are
-    left out, and so are imports under conditions and in a `try` with a handler.
+    left out, and so are imports under conditions and in a `try` with a handler. A warning for an entry point of
+    pyproject.toml, setup.cfg or setup.py whose module or function is not there.
     """
     checkout = context.guide.checkout
     launches = [each for each in context.guide.launches if each.line and each.program.is_python]
-    if checkout is None or not launches or not checkout.is_clone or not checkout.paths:
+    if checkout is None or not checkout.is_clone or not checkout.paths:
         return
+    yield from absent_entry_points(context, checkout, _lacks)
     found: dict[tuple[str, str], Problem] = {}
     for launch in launches:
         for each in _absent_of(context, checkout, launch):

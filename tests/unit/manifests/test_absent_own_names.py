@@ -6,8 +6,11 @@ from pathlib import Path
 
 from support.cases import each_case
 from support.checkout_audits import findings_in_checkout
+from support.text_files import write_files
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
+from envdoctor.resolution.step import NoSolver
 
 FILES = {
     "rows.py": "class RowLoader:\n    pass\nlimit = 3\n",
@@ -68,3 +71,33 @@ def test_an_installed_package_has_the_name(tmp_path: Path) -> None:
     files = {"tools/train.py": "from lib import start\n"}
     assert not _audit(tmp_path, files, "pip install lib", "python tools/train.py")
     assert len(_audit(tmp_path, files, "export PYTHONPATH=.", "python tools/train.py")) == 1
+
+
+PROJECT = '[project]\nname = "tool"\nversion = "1"\ndependencies = ["tqdm"]\n[project.scripts]\ntool = "{}"\n'
+PARTS = {
+    "tool/__init__.py": "",
+    "tool/cli.py": "def run(): ...\n",
+    "src/lib/__init__.py": "",
+    "src/lib/app.py": "x = 1\n",
+}
+ENTRY_POINTS: dict[str, tuple[str, str]] = {  # the reference, and a part of the message; empty: no finding
+    "another function": ("tool.cli:main", "tool/cli.py has no main"),
+    "another module": ("tool.command:run", "tool has no module command"),
+    "in src": ("lib.app:run", "src/lib/app.py has no run"),
+    "a function": ("tool.cli:run", ""),
+    "a package of others": ("torch.distributed.run:main", ""),
+    "a folder without __init__": ("plain.part:main", ""),
+    "a compiled module": ("tool.fast:main", ""),
+}
+
+
+@each_case("name", [*ENTRY_POINTS])
+def test_an_entry_point_is_not_in_the_checkout(name: str, tmp_path: Path) -> None:
+    reference, message = ENTRY_POINTS[name]
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    text = PROJECT.format(reference)
+    write_files(tmp_path, {**PARTS, "plain/x.py": "x = 1\n", "tool/fast.pyx": "", "pyproject.toml": text})
+    found = [each for each in audit_text(text, str(tmp_path / "pyproject.toml"), None, NoSolver()).result.findings
+             if each.id == "RUN239"]  # fmt: skip
+    assert [(each.status, each.line) for each in found] == ([("warning", 6)] if message else [])
+    assert not message or message in found[0].message
