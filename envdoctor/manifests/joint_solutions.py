@@ -88,6 +88,27 @@ def broken_requirement(context: GuideContext, line: int, names: Iterable[str], c
     return ""
 
 
+def permits(requirement: str, other: str) -> bool:
+    """Whether a requirement permits another one of its package, which then can replace it."""
+    own, new = parse_install_requirement(requirement, 0), parse_install_requirement(other, 0)
+    if requirement == other or not own or not new:
+        return requirement == other
+    return not own.url and (not own.specifier or bool(new.pin and satisfies(new.pin, own.specifier)))
+
+
+def replaced_pins(context: GuideContext, line: int, permitted: Collection[str]) -> tuple[str, ...]:
+    """The pins of the guide whose packages a step on a line replaces, apart from the permitted ones."""
+    step = next((each for each in context.trace.installs if each.action.line == line), None)
+    if step is None or step.resolution.state not in ("solved", "partial"):
+        return ()
+    return tuple(
+        f"{name}=={public_part(old.version)}"
+        for name, old in sorted(step.before.packages.items())
+        if old.pinned and old.version and "PyPI" in old.origin and name not in permitted
+        and (new := step.after.packages.get(name)) and public_part(new.version) != public_part(old.version)
+    )  # fmt: skip
+
+
 def _requirements(state: EnvironmentState) -> dict[str, str]:
     """What the steps of pip and uv require from an index. A release of torch counts without its build."""
     return {

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install, Remedy, Uninstall, command_of, remedy_of
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import dotted_numbers, satisfies
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import Uninstall as UninstallAction
@@ -26,13 +26,13 @@ from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.joint_solutions import broken_requirement, contradiction
+from envdoctor.manifests.joint_solutions import broken_requirement, contradiction, permits, replaced_pins
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
-_SECONDS = 60.0  # of all commands of a file
+_SECONDS = 60.0  # of all commands of a file, and again of those whose packages alone are compared
 _ROUNDS = 2  # a command that is joined with that for its consequence can have another one
 _LISTS = (".txt", ".in")
 _PROBLEMS = ("error", "warning")
@@ -44,14 +44,15 @@ _CONFLICTS = frozenset({"RUN002", "RUN015"})
 
 
 class _Trial(NamedTuple):
-    """What a guide has after a command that it did not have before: a conflict, or findings."""
+    """What a guide has after a command that it did not have before: a conflict, findings, or replaced pins."""
 
     conflict: str
     findings: tuple[Finding, ...]
+    pins: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
-        return not self.conflict and not self.findings
+        return not (self.conflict or self.findings or self.pins)
 
 
 def with_tried_commands(
@@ -238,7 +239,7 @@ class _Trials:
         for _ in range(_ROUNDS):
             if trial is None or trial.is_clean or joined is None:
                 break
-            further = None if trial.conflict else _joined(joined, trial.findings)
+            further = None if trial.conflict else _joined(joined, trial.findings, trial.pins)
             trial = self._trial(finding, further) if further else trial
             # A joined command that was not tried is no better than the one with a consequence.
             joined = None if trial is None else further
@@ -259,8 +260,9 @@ class _Trials:
             self.tried[key] = _Trial(conflict, ())
         if key not in self.tried:
             is_possible = len(self.tried) < _MAX_COMMANDS and time.monotonic() < self.end
-            tried = partial(self._try, self.paths[found[0]], found[1], remedy, is_part=bool(failing))
-            self.tried[key] = tried() if is_possible else None
+            path, is_quick = self.paths[found[0]], not is_possible
+            tried = partial(self._try, path, found[1], remedy, is_part=bool(failing), is_quick=is_quick)
+            self.tried[key] = tried() if time.monotonic() < self.end + _SECONDS else None
             self.untried |= set() if is_possible else {remedy.commands}
         return self.tried[key]
 
@@ -287,8 +289,13 @@ class _Trials:
                     return number, index
         return None
 
-    def _try(self, path: _Path, place: int, remedy: Remedy, *, is_part: bool = False) -> _Trial | None:
-        """The guide with a remedy after a step; with `is_part`, its packages in place of those of the step."""
+    def _try(
+        self, path: _Path, place: int, remedy: Remedy, *, is_part: bool = False, is_quick: bool = False
+    ) -> _Trial | None:
+        """The guide with a remedy after a step; with `is_part`, its packages in place of those of the step.
+
+        With `is_quick`, only its packages are compared, and no rule is evaluated.
+        """
         guide = path.context.guide
         line = len(guide.lines) + 1
         last = guide.actions[place]
@@ -305,9 +312,11 @@ class _Trials:
         conflict = next((each.conflict for each in resolutions if each.state == "conflict"), "")
         changed = {name for each in path.found for other in each.remedies[:1] for name in _names(other)}
         conflict = conflict or broken_requirement(context, line, _names(remedy), changed)
+        pins = () if conflict else replaced_pins(context, line, {*changed, *_names(remedy)})
         left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
-        new = [each for each in evaluate_guide(context) if each.status in _PROBLEMS and each.id not in left_out]
-        return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known))
+        found = [] if is_quick else evaluate_guide(context)
+        new = [each for each in found if each.status in _PROBLEMS and each.id not in left_out]
+        return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known), pins)
 
 
 def _key(finding: Finding) -> tuple[str, str, tuple[str, ...]]:
@@ -346,12 +355,12 @@ def _with_requirements(action: Action, changes: Sequence[Action]) -> Action:
     return action._replace(line=changes[0].line, requirements=(*own, *new.values()))
 
 
-def _joined(remedy: Remedy, consequences: Sequence[Finding]) -> Remedy | None:
-    """A remedy of one command with the packages of the commands against its consequences, if there are some."""
+def _joined(remedy: Remedy, consequences: Sequence[Finding], pins: Sequence[str]) -> Remedy | None:
+    """A remedy of one command with the packages of the commands against its consequences, and with pins to keep."""
     if len(remedy.steps) != 1 or not isinstance(remedy.steps[0], Install):
         return None
     step = remedy.steps[0]
-    packages = {_name(each): each for each in step.packages}
+    packages = {_name(each): each for each in (*step.packages, *pins)}
     for finding in consequences:
         steps = finding.remedies[0].steps if finding.remedies else ()
         further = steps[0] if len(steps) == 1 else None
@@ -360,18 +369,10 @@ def _joined(remedy: Remedy, consequences: Sequence[Finding]) -> Remedy | None:
         if replace(further, packages=(), backend=step.backend) != replace(step, packages=()):
             return None
         added = {_name(each): each for each in further.packages}
-        if any(not _permits(packages.get(name, name), text) for name, text in added.items()):
+        if any(not permits(packages.get(name, name), text) for name, text in added.items()):
             return None  # the consequence is that of the release itself
         packages |= added
     return remedy_of([replace(step, packages=tuple(packages.values()))])
-
-
-def _permits(requirement: str, other: str) -> bool:
-    """Whether a requirement permits another one of its package, which then can replace it."""
-    own, new = parse_install_requirement(requirement, 0), parse_install_requirement(other, 0)
-    if requirement == other or not own or not new:
-        return requirement == other
-    return not own.url and (not own.specifier or bool(new.pin and satisfies(new.pin, own.specifier)))
 
 
 def _name(requirement: str) -> str:
@@ -389,6 +390,8 @@ def _consequence(remedy: Remedy, trial: _Trial) -> str:
     with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
     if trial.conflict:
         return f"{with_packages}, the steps have no solution: {trial.conflict}"
+    if not trial.findings:
+        return f"{with_packages}, the step replaces {' and '.join(trial.pins)} of the guide"
     message = min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message
     quoted = next((f"`{each}`: " for each in packages if message.startswith(f"`{each}`: ")), "")
     return f"{with_packages}, {message.removeprefix(quoted)}"

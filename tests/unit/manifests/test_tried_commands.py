@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
@@ -162,4 +164,35 @@ def test_a_command_that_an_installed_package_excludes_is_not_printed(bound: str,
     text = sh("pip install diffusers==0.24.0 huggingface-hub demo-server")
     findings = audit_text(text, "README.md", None, solver).result.findings
     (found,) = [each for each in findings if each.id == "RUN003"]
+    assert commands_of(found) == commands
+
+
+class _Images(PinningSolver):
+    """The newest scikit-image requires a newer pillow; one that permits the pin has a solution, or none."""
+
+    has_older = True
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        """The packages, with the pillow that scikit-image requires if nothing names one."""
+        named = {each.name: each.pin for each in problem.requirements}
+        if named.get("pillow") and "scikit-image" in named and not self.has_older:
+            return StepSolution(conflict="scikit-image requires pillow>=10.1")
+        newer = {"pillow": "12.0.0"} if "scikit-image" in named and not named.get("pillow") else {}
+        return StepSolution({**newer, **{name: pin or self.versions[name] for name, pin in named.items()}})
+
+
+class _NewImages(_Images):
+    has_older = False
+
+
+@each_case(("kind", "commands"), [(_Images, ("uv pip install scikit-image pillow==9.4.0",)), (_NewImages, ())])
+def test_a_command_keeps_the_pins_of_the_guide(
+    kind: type[_Images], commands: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / "train.py").write_text("import PIL\nimport numpy\nimport skimage\n")
+    text = sh("uv venv --python 3.10", "uv pip install pillow==9.4.0 numpy==1.26.4", "python train.py")
+    solver = kind(FixedIndex(), {"scikit-image": "0.25.2"})
+    findings = audit_text(text, str(tmp_path / "README.md"), None, solver).result.findings
+    (found,) = [each for each in findings if each.id == "RUN181"]
     assert commands_of(found) == commands
