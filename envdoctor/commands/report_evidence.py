@@ -13,11 +13,12 @@ from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.cuda import first_toolkit_of_generation, oldest_driver
 from envdoctor.knowledge.model_families import models_in_text
 from envdoctor.knowledge.tables import TableRow, load_table
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
 from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
-from envdoctor.rules.facts import gpu_labels, gpus_of, torch_cuda
+from envdoctor.rules.facts import gpu_labels, gpus_of, has_windows_driver, torch_cuda
 from envdoctor.rules.torch_build import nvidia_gpus
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build", "ext-cpu-build", "gpu-oom"
 PIN, NO_TOOLKIT, SELECTION = "dependency-pin-violated", "cuda-home-missing", "cuda-device-selection"
-TOO_OLD = "library-too-old"
+TOO_OLD, TOO_OLD_DRIVER, TOO_NEW_GPU = "library-too-old", "driver-too-old", "gpu-arch-not-in-build"
 AN_ERROR = re.compile(r"(?i)\berror\b|\u62a5\u9519")
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
@@ -68,6 +69,9 @@ SOURCE_BUILD = lazy_pattern(r"\bsetup\.py (?:install|develop|build_ext|bdist_whe
 FAILED_STEP = lazy_pattern(
     r"(?i)\bexit(?:ed)?(?: with)?(?: exit)? (?:code|status):? [1-9]|\bstep (?:\w+ )?(?:is red|fails?)"
 )
+PADDLE_FIX = (
+    "Install the paddlepaddle-gpu of a newer CUDA release from Paddle's index: each CUDA release has its own builds."
+)
 # Of `ray status`.
 GPU_DEMAND = lazy_pattern(r"\{'GPU': [\d.]{1,8}[^}\n]{0,200}\}(?: \* \d+ \(\w+\))?: (\d+\+?) pending")
 RAY_FIX = (
@@ -83,6 +87,13 @@ NODE_FIX = (
     "The node offers no nvidia.com/gpu: install the device plugin (or the GPU operator), and make nvidia the default "
     "runtime of containerd. If the pod of the plugin runs on the node, its log has the reason."
 )
+# Paddle's log: `device: 0, GPU Compute Capability: 8.6, Driver API Version: 11.2, Runtime API Version: 10.2`.
+PADDLE_DEVICE = lazy_pattern(
+    r"\bdevice: \d, (?:GPU Compute|CUDA) Capability: (\d{1,2}?)\.?(\d), Driver API Version: \d{1,2}\.\d,"
+    r" Runtime API Version: (\d{1,2}\.\d)"
+)
+# Its summary_env.py, which names the toolkit whose libraries Paddle loads.
+PADDLE_WITH_CUDA = lazy_pattern(r"(?i)\bpaddle (?:compiled )?with (?:cuda|gpu): true")
 FULL, NEARLY_ALL = 0.9, 0.95  # of a GPU's memory, next to a start and without one
 
 
@@ -108,6 +119,7 @@ def findings_of_evidence(report: Report) -> Iterator[Finding]:
     yield from _on_container_without_gpus(report)
     yield from _on_ray_without_gpus(report)
     yield from _on_node_without_gpus(report)
+    yield from _on_paddle(report)
     yield from _on_cpu_build_of_conda(report)
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
@@ -150,6 +162,24 @@ def _on_node_without_gpus(report: Report) -> Iterator[Finding]:
         )
         message = "the Allocatable resources of the Kubernetes node list no GPU"
         yield finding_of_text(CONTAINER, "warning", message, commands, NODE_FIX)
+
+
+def _on_paddle(report: Report) -> Iterator[Finding]:
+    """Paddle's CUDA is older than the GPU, or needs a newer driver."""
+    if found := PADDLE_DEVICE.search(report.errors):
+        first = first_toolkit_of_generation((int(found[1]), int(found[2])))
+        if first and major_minor(first.cuda) > major_minor(found[3]):
+            message = (
+                f"Paddle is for CUDA {found[3]}, and compute capability {found[1]}.{found[2]} needs {first.cuda}"
+            )
+            yield finding_of_text(TOO_NEW_GPU, "warning", message, fix=PADDLE_FIX)
+    driver, cuda = report.machine.driver.version.value or "", report.machine.cuda.nvcc_version.value or ""
+    oldest = oldest_driver(cuda, windows=has_windows_driver(report.machine)) if cuda else ()
+    if driver and oldest and PADDLE_WITH_CUDA.search(report.errors) and dotted_numbers(driver) < oldest:
+        message = (
+            f"driver {driver}; Paddle with CUDA {cuda} needs {'.'.join(f'{part:02}' for part in oldest)} or newer"
+        )
+        yield finding_of_text(TOO_OLD_DRIVER, "warning", message)
 
 
 def _on_cpu_build_of_conda(report: Report) -> Iterator[Finding]:

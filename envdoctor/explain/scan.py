@@ -59,6 +59,7 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\
 ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
 SPACES = re.compile(r"[ \t]{2,}")
 MARKDOWN_ESCAPE = re.compile(r"\\([_*`<>#\[\]])")
+GLUED_SYMBOL = re.compile(r"(?<=undefined symbol:)(?=_)")  # the loader prints a space
 TYPOGRAPHY: dict[int, str] = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x2032), "'"),  # single quotation marks, prime
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x2033), '"'),
@@ -312,7 +313,8 @@ def plain_text(text: str) -> str:
     """The text as a terminal shows it, with the same lines: without entities, escapes and spaces of a web page."""
     if "&" in text:
         text = ENTITY.sub(lambda found: html.unescape(found[0]), text)
-    return SPACES.sub(" ", MARKDOWN_ESCAPE.sub(r"\1", without_invisible(text).translate(TYPOGRAPHY)))
+    plain = SPACES.sub(" ", MARKDOWN_ESCAPE.sub(r"\1", without_invisible(text).translate(TYPOGRAPHY)))
+    return GLUED_SYMBOL.sub(" ", plain)
 
 
 @cache

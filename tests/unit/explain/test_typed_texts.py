@@ -23,6 +23,7 @@ CHANGES: dict[str, Change] = {
         r'"([^"]*)"', "\u201c\\1\u201d", re.sub(r"'([^']*)'", "\u2018\\1\u2019", text)
     ),
     "escaped-underscores": lambda text: text.replace("_", r"\_"),
+    "no-space-before-a-symbol": lambda text: text.replace("undefined symbol: _", "undefined symbol:_"),
     "zero-width-space": lambda text: text.replace(" ", " \u200b"),
 }
 LOSSY_CHANGES: dict[str, Change] = {
