@@ -28,6 +28,7 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     without_torch: str = ""  # specifier of later releases whose build requirements do not name it
     without_gpu: Literal["", "cpu", "stops"] = ""  # what the build does where torch finds no GPU
     variables: tuple[str, ...] = ()  # with one of which it compiles CUDA code without a GPU
+    requires: tuple[str, ...] = ()  # the packages that it installs, of any commit; empty: not known
 
     def is_true_of(self, reference: str) -> bool:
         """Whether the row is true of a commit, tag or branch; empty: the main branch."""
@@ -69,6 +70,12 @@ def git_builds() -> tuple[GitBuild, ...]:
 def build_of_package(name: str) -> GitBuild | None:
     """The row of a package by its name; None without one."""
     return next((row for row in git_builds() if row.package == name), None)
+
+
+def requirements_of_repository(repository: str) -> tuple[str, ...]:
+    """The names of the packages that `owner/name` requires; empty if they are not known, as those of a fork."""
+    rows = (row for row in git_builds() if row.repository.lower() == repository.lower() and not row.folder)
+    return next((row.requires for row in rows), ())
 
 
 def build_of_repository(repository: str, folder: str) -> GitBuild | None:

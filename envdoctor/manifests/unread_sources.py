@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from envdoctor.knowledge.git_builds import requirements_of_repository
 from envdoctor.knowledge.images import is_bare_image, known_repository
 from envdoctor.knowledge.releases import normalize_name, releases_of
 from envdoctor.manifests.actions import Install, InstallSystemPackages, LoadModules
@@ -58,7 +59,7 @@ _COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
 _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
 _AFFIX = re.compile(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
 _OF_SYSTEM = "python3-"  # python3-pandas
-_PROJECT = re.compile(r"git\+\w+://[^/]+/[^/]+/([\w.-]+?)(?:\.git)?(?:[@#]|$)")
+_PROJECT = re.compile(r"git\+\w+://(?:[^/@]+@)?([^/]+/[^/]+/[\w.-]+?)(?:\.git)?/?(?:[@#]|$)")
 _MAX_NAMES = 3
 _MAX_URL = 100
 
@@ -139,10 +140,15 @@ def _repositories(action: Install, state: EnvironmentState) -> Iterator[UnreadSo
 def _of_project(context: GuideContext, source: UnreadSource) -> UnreadSource:
     """The repository of a package of the tables, also a fork: it brings what the newest release requires.
 
-    The requirements of packages without wheels are not read, and others can have the name of another project: the
-    package clip is not the repository CLIP.
+    A repository of git_builds.toml brings the packages of its row. The requirements of packages without wheels are
+    not read, and others can have the name of another project: the package clip is not the repository CLIP.
     """
-    projects = {normalize_name(each) for each in _PROJECT.findall(source.text)}
+    repositories = _PROJECT.findall(source.text)
+    on_github = (each.removeprefix("github.com/") for each in repositories)
+    if required := [name for each in on_github for name in requirements_of_repository(each)]:
+        known = _with_required(context, dict.fromkeys(required, ""), source, is_decisive=True)
+        return known._replace(packages=known.packages | source.packages)
+    projects = {normalize_name(each.rpartition("/")[2]) for each in repositories}
     name = next((each for each in source.packages if each in projects and releases_of(each)), "")
     return _with_required(context, {name: ""}, source, is_decisive=True) if name else source
 

@@ -171,7 +171,8 @@ PROJECTS = {  # steps, and the messages
     "a directory": (("pip install -e third/kernels",), ["the directory third/kernels is not in the checkout"]),
     "a directory in prose": (("pip install './nn[gpu]'",), ["the directory nn is not in the checkout"]),
     "another letter": (
-        ("uv pip install -e lib/ops2",), ["the directory lib/ops2 is not in the checkout; lib/ops is"]
+        ("uv pip install -e lib/ops2",),
+        ["the directory lib/ops2 is not in the checkout; lib/ops is"],
     ),
     "a directory that is there": (("pip install -e lib/ops",), []),
     "a directory elsewhere": (("pip install -e ops_of_lib", "pip install -e inner"), []),

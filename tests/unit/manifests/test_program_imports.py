@@ -204,8 +204,8 @@ PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the pa
         "git+https://github.com/a/peft (line 4)",
     ),
     "a namesake of another project": (
-        ("pip install torch==2.8.0", "pip install 'clip @ git+https://github.com/openai/CLIP'", "python train.py"),
-        "git+https://github.com/openai/CLIP (line 4)",
+        ("pip install torch==2.8.0", "pip install 'clip @ git+https://github.com/a/CLIP'", "python train.py"),
+        "git+https://github.com/a/CLIP (line 4)",
     ),
     "an image": (
         ("docker run -it nvcr.io/nvidia/pytorch:24.05-py3", "pip install torch==2.8.0", "python train.py"),
@@ -225,6 +225,17 @@ def test_a_part_of_the_environment_is_not_read(name: str, checkout: Path) -> Non
     assert found.status == "unknown"
     assert f"not read: {part}" in found.message
     assert found.remedies[0].commands == ("python -c 'import plots'",)
+
+
+@each_case("absent, status", [("nothing", "error"), ("ftfy", "unknown")])
+def test_a_repository_with_known_requirements(absent: str, status: str, checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0", "pip install git+https://github.com/openai/CLIP.git", "python train.py")
+    (checkout / "README.md").write_text(text)
+    index = FixedIndex(*RELEASES)
+    index.unread = {absent}
+    solver = FixedSolver(index, {"torch": "2.8.0"})
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    assert [each.status for each in found if each.id == "RUN181"] == [status]
 
 
 def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> None:
