@@ -25,6 +25,7 @@ from envdoctor.rules.registry import Problem, rule
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 COPY = "https://docs.docker.com/reference/dockerfile/#copy"
 _NAMED = re.compile(r"[\w./-]+")
+_LINKED = re.compile(r"(?:github|gitlab)\.com/[\w.-]+/([\w.-]+)")
 _LISTS = re.compile(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
 # Sources of COPY that a repository contains: code and manifests, and no data or build.
 _OF_REPOSITORY = re.compile(r"[\w-][\w./-]*\.(?:py|toml|cfg|ya?ml|sh|in)|[\w./-]*require[\w./-]*\.txt")
@@ -57,7 +58,8 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     for each in guide.absent_files:
         if each.instead or not _NAMED.fullmatch(each.path) or is_ignored(checkout, each.path):
             continue
-        if can_come_from_elsewhere(context.guide, checkout, each.path, {each.line}):
+        can_be_made = can_come_from_elsewhere(context.guide, checkout, each.path, {each.line})
+        if can_be_made or _is_of_linked_project(context, checkout, each.path, each.line):
             continue
         same, near = _nearest(checkout, each.path)
         has_entered = any(command.name in ("cd", "pushd") and command.line < each.line for command in guide.commands)
@@ -94,6 +96,18 @@ def _of_left_out_folder(context: GuideContext, file: MissingFile) -> Problem:
         f"Run {shell_command('cd {}', file.left_out_folder)} first, or name {file.instead}.",
         line=line,
     )
+
+
+def _is_of_linked_project(context: GuideContext, checkout: Checkout, path: str, line: int) -> bool:
+    """Whether a path is in a folder that the checkout lacks, and the text of its section links another repository."""
+    folder, lines = path.partition("/")[0], context.guide.lines
+    if "/" not in path or folder in checkout.paths:
+        return False
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    above = [text for number, text in enumerate(lines[: line - 1], 1) if number not in code]
+    start = next((index for index in range(len(above) - 1, 0, -1) if above[index].startswith("#")), 0)
+    linked = {name_key(each.removesuffix(".git")) for each in _LINKED.findall("\n".join(above[start:]))}
+    return bool(linked - own_names(checkout.root, "\n".join(lines)))
 
 
 def _clone_next_to(context: GuideContext, line: int) -> Clone | None:

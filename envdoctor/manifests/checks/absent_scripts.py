@@ -12,6 +12,7 @@ from envdoctor.core.paths import exists
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_started_modules import absent_started_modules
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.left_out_folders import has_options_of
 from envdoctor.manifests.checks.misspelled_scripts import misspelled_scripts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
@@ -36,10 +37,10 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """A command starts a script in a folder of the checkout that does not have it.
 
     Only in a clone of git that has most of the scripts that the guide starts, or has one in a directory that the
-    guide neither names nor enters. Scripts that a step makes, downloads or clones are left out, and so are names that
-    a reader is to replace. A script that a sentence starts is reported if a file has almost the same name. Also
-    reported: `python -m package.module` of a package that lacks the module, and an application of a server that is
-    in a directory which the guide neither names nor enters.
+    guide neither names nor enters, or has one that defines the options of the command. Scripts that a step makes,
+    downloads or clones are left out, and so are names that a reader is to replace. A script that a sentence starts is
+    reported if a file has almost the same name. Also reported: `python -m package.module` of a package that lacks the
+    module, and an application of a server that is in a directory which the guide neither names nor enters.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
@@ -48,6 +49,7 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     yield from absent_started_modules(context, checkout)
     launches = _own_launches(context, checkout)
     named = {each.program.script: each for each in reversed(launches)}
+    named |= {each.program.script: each for each in reversed(launches) if has_options_of(context, checkout, each)}
     absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
     if len(absent) * 2 > len(named):  # they are those of another project
         absent = {script: each for script, each in absent.items() if _is_of_checkout(context, checkout, each)}
@@ -69,6 +71,7 @@ def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -
     path = posixpath.normpath(launch.program.script)
     same = [each for each in checkout.paths if posixpath.basename(each) == posixpath.basename(path)]
     is_moved = _is_in_unnamed_folder(context, checkout, launch) or _has_longer_folders(same, path)
+    is_moved = is_moved or has_options_of(context, checkout, launch)
     is_own = bool(_numbered(checkout, launch)) or _gets_own_file(context, checkout, launch)
     return is_moved or bool(_in_folder_of_like_name(same, path)) or is_own
 
@@ -100,7 +103,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     )
     below = below or (elsewhere if is_in_folder else [])
     has_left_out_cd = bool(elsewhere) and not below
-    is_of_reader = bool(_USUAL.fullmatch(name)) and not _is_in_unnamed_folder(context, checkout, launch)
+    is_in_unnamed = _is_in_unnamed_folder(context, checkout, launch) or has_options_of(context, checkout, launch)
+    is_of_reader = bool(_USUAL.fullmatch(name)) and not is_in_unnamed
     if has_left_out_cd and (folder or len(elsewhere) > 1 or is_of_reader):
         return  # the guide leaves out the step that enters its directory
     if elsewhere:

@@ -14,6 +14,9 @@ from envdoctor.rules.registry import Problem
 
 # `python data_acquisition.py --all` in a sentence
 _START = re.compile(r"(?<!`)`\$?\s*((?:python3?(?:\s+-u)?|bash|sh)\s+([\w./-]+\.(?:py|sh))(?:\s[^`\n]*)?)`(?!`)")
+# `bash scripts/train_7b`, without the suffix of the script
+_BARE = re.compile(r"\s*\$?\s*(?:(?:ba|z)?sh|python3?(?:\s+-u)?)\s+(?P<script>(?:\./)?\w[\w./-]*)(?=[\s`&|;]|$)")
+_SUFFIXES = (".sh", ".py")
 _PAST = re.compile(
     r"\b(?:renam|remov|deprecat|replac|former|previous|earlier|old|no longer|instead of|not yet|coming|todo)",
     re.IGNORECASE,
@@ -26,6 +29,7 @@ def misspelled_scripts(context: GuideContext, checkout: Checkout) -> Iterator[Pr
 
     Not where the guide names that file too, or clones another project.
     """
+    yield from _without_suffix(context, checkout)
     text = "\n".join(context.guide.lines)
     starts = list(_starts(context))
     if not starts or clones_another(context.guide, checkout):
@@ -49,6 +53,28 @@ def misspelled_scripts(context: GuideContext, checkout: Checkout) -> Iterator[Pr
             f"Start {nearest}, if it is the script that is meant.",
             line=number,
         )
+
+
+def _without_suffix(context: GuideContext, checkout: Checkout) -> Iterator[Problem]:
+    """The scripts that commands and inline code start by their path without the suffix that the checkout has."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    for number, line in enumerate(context.guide.lines, 1):
+        spans = [line] if number in code else line.split("`")[1::2]
+        for match in filter(None, map(_BARE.match, spans)):
+            script = posixpath.normpath(match["script"])
+            file = next((script + each for each in _SUFFIXES if script + each in checkout.paths), "")
+            if not file or checkout.of_name(posixpath.basename(script)):
+                continue
+            yield Problem(
+                "error" if number in code else "warning",
+                f"{script} is not in the checkout; {file} is",
+                (
+                    guide_evidence(context, "command", match[0].strip(), number),
+                    table_evidence("files", f"no {script}", "the checkout"),
+                ),
+                f"Start {file}, if it is the script that is meant.",
+                line=number,
+            )
 
 
 def _starts(context: GuideContext) -> Iterator[tuple[int, str, str]]:

@@ -192,3 +192,10 @@ def test_the_directory_of_a_project(name: str, clone: Path) -> None:
 
 
 OWN = '[project]\nname = "own"\nversion = "1"\n'
+
+
+def test_a_section_links_the_project_of_a_file(clone: Path) -> None:
+    steps = sh("# first", "pip install torch==2.8.0", "pip install -r runtime/python/gpu.txt", title="")
+    text = f"## Sandbox\nInstall it by [these steps](https://github.com/a/other).\n\n{steps}"
+    assert _found(clone, text) == []
+    assert _found(clone, text.replace(".\n\n", ".\n\n## Training\n")) != []

@@ -8,6 +8,7 @@ from pathlib import Path
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -250,3 +251,23 @@ def test_the_text_names_a_script_as_a_command(checkout: Path) -> None:
         found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
         rules = [(each.status, each.line) for each in found.result.findings if each.id == "RUN182"]
         assert rules == ([("warning", 7)] if number in (0, 2) else [])
+
+
+USUAL = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--eval')\np.add_argument('--data-path')\n"
+LEFT_OUT = {  # the text of a section, and whether the finding names the folder of the program
+    "the options of a program": ("## Evaluation\n", "python main.py --eval --data_path=x", True),
+    "a folder that the section names": ("## Evaluation\nIn `small`:\n", "python main.py --eval --data_path=x", False),
+    "another option": ("## Evaluation\n", "python main.py --eval --data_path=x --lr 1", False),
+    "one option": ("## Evaluation\n", "python main.py --eval", False),
+    "a directory that a step enters": ("## Evaluation\n", "cd small\npython main.py --eval --data_path=x", False),
+}
+
+
+@each_case("name", [*LEFT_OUT])
+def test_a_program_in_a_folder_has_the_options(name: str, checkout: Path) -> None:
+    section, commands, is_found = LEFT_OUT[name]
+    write_files(checkout, {"small/main.py": USUAL, "small/run.sh": "cd <path>/small\npython main.py --eval --lr 1\n"})
+    text = sh("pip install torch==2.8.0", "bash small/run.sh") + f"\n{section}\n```sh\n{commands}\n```\n"
+    (checkout / "README.md").write_text(text)
+    found = audit_text(text, str(checkout / "README.md"), None, None, python="3.12").result.findings
+    assert [each.status for each in found if each.id == "RUN182"] == ["warning"] * is_found

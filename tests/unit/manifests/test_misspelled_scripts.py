@@ -67,3 +67,14 @@ def test_sentences_that_name_other_scripts(name: str, clone: Path) -> None:
 
 def test_a_script_is_reported_once(clone: Path) -> None:
     assert len(_found(clone, "Run `python model_trainings.py`.", "Or `python model_trainings.py --fast`.")) == 1
+
+
+@each_case("command, file", [
+    ("bash tools/run_benchmark", "tools/run_benchmark.sh"), ("python src/step_1 --lr 1", "src/step_1.py"),
+    ("bash tools/run_benchmark.sh", ""), ("python -m src", ""), ("bash tools", ""), ("sh tools/other", ""),
+])  # fmt: skip
+def test_a_command_leaves_out_the_suffix(command: str, file: str, clone: Path) -> None:
+    found = _found(clone, sh(command), f"Execute `{command}` to start.")
+    messages = [f"{file.rpartition('.')[0]} is not in the checkout; {file} is"] if file else []
+    assert [(status, line) for status, line, _ in found] == ([("error", 3), ("warning", 7)] if file else [])
+    assert {message for *_, message in found} == {*messages}
