@@ -13,6 +13,7 @@ from envdoctor.core.paths import is_file, is_folder
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.script_folders import with_own_folder
 from envdoctor.manifests.shell_records import Command, is_known
 
 _SCRIPT = re.compile(r"[\w./-]+\.sh")
@@ -183,7 +184,8 @@ class WorkingDirectory:
         """The lines of a shell script of the project that a command runs, with the line of the command."""
         words = [word for word in command.words if not word.startswith("-")]
         name = words[1] if len(words) > 1 and words[0] in _SHELLS else words[0] if words else ""
-        return files.of_project(name, command.line) if _SCRIPT.fullmatch(name) else ()
+        lines = files.of_project(name, command.line) if _SCRIPT.fullmatch(name) else ()
+        return with_own_folder(lines, posixpath.dirname(name) or ".")
 
     def _entered(self, path: str) -> str:
         if _OF_SCRIPT.search(path):  # the directory of the script

@@ -1,0 +1,63 @@
+"""The directory of a shell script in the variables that it sets: `HERE=$(cd "$(dirname "$0")" && pwd)`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from envdoctor.manifests.markdown import Line
+
+_SELF = r"(?:\$0|\$\{0\}|\$BASH_SOURCE|\$\{BASH_SOURCE(?:\[0\])?(?::-\$0)?\})"
+_QUOTE = r"[\"']?"
+_RESOLVED = rf"\$\(\s*(?:readlink\s+-f|realpath)\s+(?:--\s+)?{_QUOTE}{_SELF}{_QUOTE}\s*\)"
+_FOLDER = re.compile(
+    rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}(?:{_SELF}|{_RESOLVED}){_QUOTE}\s*\)|\$\{{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}}"
+)
+_PATH = r"[\w.-]+(?:/[\w.-]+)*"
+_PRINTED = r"(?:&&|;)\s*pwd(?:\s+-P)?\s*"
+_SILENT = r"(?:&?>\s*/dev/null\s*(?:2>&1\s*)?)?"
+_ENTERED = re.compile(
+    rf"\$\(\s*(?:cd|realpath|readlink\s+-f)\s+(?:-P\s+|--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*{_SILENT}(?:{_PRINTED})?\)"
+)
+_ABOVE = re.compile(rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*\)")
+_CURRENT = re.compile(r"`pwd`|\$\(\s*pwd(?:\s+-P)?\s*\)|\$\{?PWD\}?(?!\w)")
+_ASSIGNMENT = re.compile(r"(\s*(?:(?:export|readonly|local|declare\s+-r)\s+)?)([A-Za-z_]\w*)=(\S.*?)\s*")
+_ENTERS = re.compile(r"\s*(?:cd|pushd)\b")
+
+
+def with_own_folder(lines: tuple[Line, ...], folder: str) -> tuple[Line, ...]:
+    """The lines of a script with its directory, relative to the current one, in place of the commands that print it.
+
+    A script that enters a directory is returned unchanged: the path is relative to the one where it starts.
+    """
+    if any(_ENTERS.match(text) for _, text in lines) or not any("$" in text or "`" in text for _, text in lines):
+        return lines
+    known: dict[str, str] = {}
+    found: list[Line] = []
+    for number, text in lines:
+        assignment = _ASSIGNMENT.fullmatch(text)
+        path = _path_of(assignment[3], folder, known) if assignment else ""
+        if assignment and path:
+            known[assignment[2]] = path
+            found.append((number, f"{assignment[1]}{assignment[2]}={path}"))
+        else:
+            found.append((number, _FOLDER.sub(folder, text)))
+    return tuple(found)
+
+
+def _path_of(value: str, folder: str, known: dict[str, str]) -> str:
+    """The path that a value is; empty for one that is no path below the directories of the script."""
+    text = _CURRENT.sub(".", _FOLDER.sub(folder, value))
+    for name, path in known.items():
+        text = re.sub(rf"\$\{{{name}\}}|\${name}(?!\w)", path, text)
+    if text == value:
+        return ""
+    for _ in range(2):  # `$(dirname "$(cd .. && pwd)")`
+        text = _ENTERED.sub(lambda match: match[1], text)
+        text = _ABOVE.sub(lambda match: _above(match[1]), text)
+    text = text.strip("\"'")
+    return posixpath.normpath(text) if re.fullmatch(_PATH, text) else ""
+
+
+def _above(path: str) -> str:
+    return posixpath.normpath(posixpath.join(path, ".."))

@@ -1,0 +1,44 @@
+"""Scripts that start programs by their own directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.checkout_audits import findings_in_checkout
+
+from envdoctor.manifests.script_folders import with_own_folder
+
+FOLDERS: dict[str, tuple[str, str]] = {  # the lines of tools/run.sh, and the last one afterwards
+    "dirname": ('HERE=$(dirname "$0")', "HERE=tools"),
+    "cd": ('export HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" &> /dev/null && pwd)"', "export HERE=tools"),
+    "a resolved path": ("HERE=$(dirname $(readlink -f $0))", "HERE=tools"),
+    "without its name": ("HERE=${0%/*}", "HERE=tools"),
+    "above": ('ROOT="$(cd "$(dirname "$0")/.." && pwd)"', "ROOT=."),
+    "above another": ('HERE=$(dirname "$0")\nROOT=$(dirname "$HERE")', "ROOT=."),
+    "below another": ('HERE=$(dirname "$0")\nDATA=${HERE}/data', "DATA=tools/data"),
+    "the current one": ("WORK=`pwd`", "WORK=."),
+    "in a command": ('python "$(dirname "$0")/train.py"', 'python "tools/train.py"'),
+    "another value": ("HERE=$(git rev-parse --show-toplevel)", "HERE=$(git rev-parse --show-toplevel)"),
+    "another directory": ('HERE=$(dirname "$1")', 'HERE=$(dirname "$1")'),
+    "a script that enters a directory": ('HERE=$(dirname "$0")\ncd data', "cd data"),
+}
+
+
+@each_case("name", [*FOLDERS])
+def test_the_directory_of_a_script(name: str) -> None:
+    text, last = FOLDERS[name]
+    lines = tuple(enumerate(text.split("\n"), 1))
+    found = with_own_folder(lines, "tools")
+    assert found[-1] == (len(lines), last)
+    assert name != "a script that enters a directory" or found == lines
+
+
+def test_a_program_next_to_its_script_is_read(tmp_path: Path) -> None:
+    files = {
+        "tools/run.sh": '#!/bin/bash\nHERE=$(cd "$(dirname "$0")" && pwd)\ntorchrun $HERE/train.py --x 1\n',
+        "tools/train.py": "from rows import Loader\n",
+        "tools/rows.py": "limit = 3\n",
+    }
+    (found,) = findings_in_checkout(tmp_path, "RUN239", files, "bash tools/run.sh")
+    assert "tools/train.py:1 imports Loader" in found.message
