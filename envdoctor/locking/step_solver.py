@@ -19,7 +19,7 @@ from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
-from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, releases_to_build
+from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, newer_source, releases_to_build
 from envdoctor.locking.step_conflicts import (
     BOUND_TO_TORCH,
     absent_extras,
@@ -162,9 +162,12 @@ class UvStepSolver:
         found: set[tuple[str, str]] = set()
         for pin in self._later_releases(question, solution)[:_MAX_PASSED_OVER]:
             attempt = self._run(question._replace(requirements=(pin,), constraints=(), preferences=()))
-            found |= releases_to_build(attempt.output, (pin,), newest) - self.built
+            found |= releases_to_build(attempt.output, (pin,), newest)
+            name = leading_name(pin)
+            found |= newer_source(self.index, name, solution.versions[name], question.python)
+        is_new = not found <= self.built
         self.built |= found
-        return bool(found)
+        return is_new
 
     def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
         """The newest releases of the open requirements whose solution is older."""

@@ -18,6 +18,7 @@ from envdoctor.download.sources import Sources
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.step import NoSolver, StepSolution
 
 
@@ -173,6 +174,21 @@ def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvSt
     assert solution
     assert {name: solution.versions[name] for name in ("layers", "speech")} == {"layers": "0.2", "speech": "1.4"}
     assert solution.built == {"layers", "storage"}
+
+
+def test_a_release_between_that_is_built_is_taken(solver: UvStepSolver, tmp_path: Path) -> None:
+    """clips 2.0 does not fit the torch of the step, and 1.0.3 has only a source archive."""
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "clips", "0.2.3")
+    write_sdist(wheels, "clips", "1.0.3")
+    write_wheel(wheels, "clips", "2.0", requires=["torch>=2.9"])
+    versions = {"0.2.3": True, "1.0.2": False, "1.0.3": False, "2.0": True}
+    releases = [IndexedRelease("clips", each, "2026-01-01", has_wheel=wheel) for each, wheel in versions.items()]
+    solver.index = FixedIndex(*releases)
+    audit(tmp_path, sh("pip install torch==2.8.0 clips"), solver)
+    solution = next(iter(solver.solved.values()))
+    assert solution
+    assert (solution.versions["clips"], solution.built) == ("1.0.3", {"clips"})
 
 
 def test_what_is_built_can_require_another_build(solver: UvStepSolver, tmp_path: Path) -> None:
