@@ -27,6 +27,7 @@ _FILE_OPTIONS = ("-f", "--file", "--filename")
 _BUILD = frozenset({"build", "buildx", "bake"})
 _OF_KUBECTL = frozenset({"apply", "create", "delete", "replace"})
 _OF_PYTEST = frozenset({"-k", "-m", "-c", "-p", "-o", "-W", "--rootdir", "--cov", "--ignore", "--basetemp", "-n"})
+_READ_NOTEBOOKS = frozenset({"jupyter", "jupyter-notebook", "jupyter-lab", "jupyter-nbconvert", "papermill", "voila"})
 _EXAMPLE = re.compile(r"(?:^|/)test_(?:file|module|name|example|something|foo|bar|x+|specific\w*|feature)(?:\.py)?$")
 _SOURCED = re.compile(r"(?:[\w.-]+/)*[\w-][\w.-]*\.(?:sh|bash)")
 _NUMBERS = re.compile(r"[\d.]+")
@@ -47,7 +48,7 @@ class NamedFile(NamedTuple):
 
 @rule("RUN247", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=FILES)
 def file_of_a_tool_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
-    """`docker build -f FILE`, `kubectl apply -f FILE`, `pytest FOLDER` and `source FILE` of what does not exist.
+    """`docker build -f FILE`, `pytest FOLDER`, `source FILE` and `jupyter notebook FILE` of what does not exist.
 
     Only in a clone of git, and where the folder of the path exists, or a file with a name that is alike. Files that a
     step makes, downloads or clones are left out. Also reported: `docker build .` in a directory without a Dockerfile,
@@ -107,6 +108,8 @@ def _named_files(context: GuideContext) -> Iterator[NamedFile]:
             ]
         elif inner.name in ("source", ".") and len(words) == 2 and _SOURCED.fullmatch(words[1].removeprefix("./")):
             found = [words[1]]
+        elif inner.name in _READ_NOTEBOOKS or words[1:3] in (("-m", "jupyter"), ("-m", "notebook")):
+            found = [word for word in words if word.endswith(".ipynb")][:1]
         else:
             found = []
         for path in found:

@@ -14,7 +14,7 @@ from envdoctor.resolution.step import NoSolver
 
 FILES = {
     "docker/Dockerfile.gpu": "FROM ubuntu:22.04\n", "deploy/service.yaml": "kind: Service\n",
-    "tests/unit/test_a.py": "\n",
+    "tests/unit/test_a.py": "\n", "notebooks/sampling.ipynb": "{}",
     "scripts/env.sh": "export A=1\n", "docker-compose.yml": "services: {}\n", "train.py": "\n", ".git/HEAD": "\n",
     "Makefile": "A := 1\n.PHONY: install test\ninstall test: a\n\tpip install .\nlint-all:\n\truff check\n",
 }  # fmt: skip
@@ -28,6 +28,8 @@ WRONG: dict[str, tuple[str, str, str]] = {  # a command, the rule, and a part of
     "python -m pytest": ("python -m pytest tests/unit/test_b.py::test_a", "RUN247", "Name tests/unit/test_a.py"),
     "source": ("source scripts/environment.sh", "RUN247", "Name a file"),
     "another folder": (". ./script/env.sh", "RUN247", "Name scripts/env.sh"),
+    "a notebook": ("jupyter notebook notebooks/sample.ipynb", "RUN247", "Name notebooks/sampling.ipynb"),
+    "a notebook of a folder": ("python -m jupyter nbconvert --execute notebooks/b.ipynb", "RUN247", "Name a file"),
     "make": ("make lint-al", "RUN248", "Use make lint-all"),
     "several targets": ("make install docs", "RUN248", "Use a target"),
 }
@@ -35,7 +37,7 @@ SOUND: dict[str, tuple[str, ...]] = {
     "files that exist": (
         "docker build -f docker/Dockerfile.gpu .", "docker compose -f docker-compose.yml up", "source scripts/env.sh",
         "kubectl apply -f deploy/service.yaml", "pytest tests/unit -q -k tests/x",
-        "pytest tests/unit/test_a.py::test_b",
+        "pytest tests/unit/test_a.py::test_b", "jupyter lab notebooks/sampling.ipynb", "jupyter notebook",
     ),
     "after cd": ("cd deploy", "kubectl apply -f service.yaml", "cd ../tests", "pytest unit/test_a.py"),
     "addresses": ("kubectl apply -f https://a.b/c.yaml", "docker build -f - .", "kubectl logs -f deploy/web"),
