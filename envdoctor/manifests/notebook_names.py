@@ -19,6 +19,12 @@ _DEFINES = re.compile(
     r"|\brun_line_magic|\brun_cell|\binject\(|%%(?:R|cython|js)",
     re.MULTILINE,
 )
+_OF_READER = frozenset({"your", "my", "path", "some", "xxx", "todo", "placeholder"})
+# Names that Databricks and Spark define.
+_OF_SERVICES = frozenset({"spark", "sc", "dbutils", "sqlContext", "displayHTML", "table", "sql"})
+_INJECTS = re.compile(
+    r"\b(?:locals|vars|setattr)\(|\bbuiltins\b|init_session|%%(?:bash|sh|script|writefile|sql|capture)"
+)
 _OTHER_CELL = re.compile(r"%%(?!time\b|timeit\b|capture\b|memit\b|prun\b)\w|%%!")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
@@ -37,7 +43,7 @@ class Cell(NamedTuple):
 
 
 class EarlyUse(NamedTuple):
-    """A name, the cell that uses it, and the later one that defines it."""
+    """A name, the cell that uses it, and the later one that defines it; 0 if no cell does."""
 
     name: str
     cell: int
@@ -67,7 +73,7 @@ def _cell(number: int, block: Block) -> Cell:
 
 
 def early_use(cells: Sequence[Cell]) -> EarlyUse | None:
-    """The first name that a cell uses, and that only a later cell imports or defines."""
+    """The first name that a cell uses, and that only a later cell imports or defines, or none."""
     bound = {*dir(builtins), *_OF_KERNEL}
     for index, cell in enumerate(cells):
         if cell.tree is None or _DEFINES.search(cell.text):
@@ -75,11 +81,30 @@ def early_use(cells: Sequence[Cell]) -> EarlyUse | None:
         for node in cell.tree.body:
             stored = {*_stored(node)}
             for name in () if isinstance(node, ast.Try | _Scope) else _loaded(node):
-                if name.id not in bound | stored and (found := _definition(cells[index + 1 :], name.id)):
+                if name.id in bound | stored:
+                    continue
+                if found := _definition(cells[index + 1 :], name.id):
                     later, line, verb = found
                     return EarlyUse(name.id, cell.number, cell.line(name), later.number, line, verb)
+                if _is_undefined(name, node, cells):
+                    return EarlyUse(name.id, cell.number, cell.line(name), 0, 0, "")
             bound |= stored
     return None
+
+
+def _is_undefined(name: ast.Name, node: ast.stmt, cells: Sequence[Cell]) -> bool:
+    """Whether a statement of a cell certainly reads a name, and no cell can define it.
+
+    What a reader is to replace is no name of the code: `YOUR_TOKEN`, `path_to_data`.
+    """
+    if isinstance(node, ast.If | ast.While | ast.Match) or any(
+        name in ast.walk(each) for each in ast.walk(node) if isinstance(each, ast.If | ast.IfExp | ast.BoolOp)
+    ):
+        return False
+    words = {*re.split(r"_+", name.id.lower())}
+    if name.id.isupper() or words & _OF_READER or name.id in _OF_SERVICES:
+        return False
+    return not any(each.tree is None or _INJECTS.search(each.text) or name.id in _stored(each.tree) for each in cells)
 
 
 def _definition(cells: Iterable[Cell], name: str) -> tuple[Cell, int, str] | None:

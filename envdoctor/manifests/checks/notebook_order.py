@@ -32,11 +32,21 @@ def cell_uses_what_a_later_cell_defines(context: GuideContext) -> Iterator[Probl
     """A cell of a notebook uses a name that only a later cell imports or defines: run from the top, it stops.
 
     Names in functions and in a `try` are left out, and notebooks in which a magic or `import *` can define names.
+    Also reported: a name that no cell imports or defines, outside of conditions.
     """
     if not context.guide.name.endswith(NOTEBOOK):
         return
     if found := early_use(python_cells(context.guide.blocks)):
         lines = context.guide.lines
+        if not found.defining:
+            yield Problem(
+                "warning",
+                f"code cell {found.cell} uses {found.name}, which no cell imports or defines",
+                (guide_evidence(context, "use", shown_line(lines[found.line - 1]), found.line),),
+                f"Import or define {found.name} before code cell {found.cell}.",
+                line=found.line,
+            )
+            return
         yield Problem(
             "warning",
             f"code cell {found.cell} uses {found.name}, which only code cell {found.defining} {found.verb}: in a new "

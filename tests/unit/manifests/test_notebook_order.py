@@ -34,6 +34,7 @@ EARLY: dict[str, tuple[tuple[str, ...], str]] = {  # cells, and the start of the
     "a function": (("x = 1", "y = run(x)", "def run(v):\n    return v"), "code cell 3 uses run, which"),
     "a class in an argument": (("print(Net())", "class Net: pass"), "code cell 2 uses Net"),
     "a loop": (("for i in range(2):\n    plt.plot(i)", "import matplotlib.pyplot as plt"), "code cell 2 uses plt"),
+    "no cell": (("x = 1", "model = wrap(model)"), "code cell 3 uses wrap, which no cell imports or defines"),
 }
 
 
@@ -52,7 +53,11 @@ ORDERED: dict[str, tuple[str, ...]] = {
     "a magic that defines names": ("%run setup.py", "t = transforms.Compose()", "from torchvision import transforms"),
     "an import of all names": ("from net import *", "x = run()", "def run(): pass"),
     "a variable of the cell": ("x = [np for np in range(3)]", "import numpy as np"),
-    "a name that no cell defines": ("print(history)",),
+    "a name that a reader replaces": ("print(TOKEN, your_token)",),
+    "a name in a condition": ("if False:\n    print(history)", "x = None and history"),
+    "output of a command": ("files = !ls\nprint(files)",),
+    "a name that code can set": ("locals()['a'] = 1", "print(a)"),
+    "a name of Databricks": ("spark.read.csv('a')",),
     "a name that only a statement assigns": ("print(loss)", "loss = 1"),
     "a cell of another language": ("%%bash\necho $np", "import numpy as np"),
     "a cell that does not parse": ("def f(:", "np.ones(1)", "import numpy as np"),
