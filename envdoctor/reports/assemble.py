@@ -112,8 +112,9 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], machine: Machine
     """The Python environment of a report on this machine."""
     facts = MergedFacts(sections)
     distributions: dict[str, Distribution] = {}
+    printed = _torch_of_interpreter(sections)
     for section in sections:
-        if not _is_another_environment(section, distributions):
+        if not _is_another_environment(section, distributions) and not _is_of_other_python(section, printed):
             distributions = section.distributions | distributions
     torch = build_torch(facts, distributions.get("torch"))
     torch = _with_build_of_pypi(torch, facts, sections, machine)
@@ -144,6 +145,21 @@ def _is_another_environment(section: Section, distributions: dict[str, Distribut
     here, there = section.distributions.get("torch"), distributions.get("torch")
     is_list = len(section.distributions) > MENTIONED_PACKAGES
     return bool(is_list and here and there and public_part(here.version) != public_part(there.version))
+
+
+def _torch_of_interpreter(sections: list[Section]) -> str:
+    """The version of torch that an interpreter printed; empty without one, or if its list of packages has it too."""
+    facts = (section.facts.get("stack.torch.version") for section in sections if section.kind == "python")
+    printed = next((str(fact.value) for fact in facts if fact and fact.state == "known"), "")
+    listed = (section.distributions["torch"].version for section in sections if "torch" in section.distributions)
+    return "" if any(public_part(version) == public_part(printed) for version in listed) else printed
+
+
+def _is_of_other_python(section: Section, printed: str) -> bool:
+    """Whether a list of packages has another release of torch than the interpreter printed."""
+    listed = section.distributions.get("torch")
+    is_list = section.kind.startswith(("pip list", "pip freeze", "conda list", "package versions"))
+    return bool(printed and listed and is_list and public_part(listed.version) != public_part(printed))
 
 
 def _merge_environment(sections: list[Section]) -> Fact[dict[str, str]]:
