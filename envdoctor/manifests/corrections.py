@@ -276,16 +276,21 @@ class _ReleaseSearch:
         return packages
 
     def substitute_all(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
-        """Substitute releases until the rules report no problem, or no substitution helps."""
+        """Substitute releases until the rules report no problem, or no substitution helps.
+
+        A range of the guide is left only if no release in it helps, also not in the second pass, after the
+        substitutions of other packages.
+        """
         substitutions: list[Substitution] = []
-        handled: set[str] = set()
-        for _ in range(_MAX_SUBSTITUTIONS):
-            violation = next((v for v in self.violations(packages) if v.problem.message not in handled), None)
-            if violation is None:
-                break
-            handled.add(violation.problem.message)
-            substitution, packages = self.substitute(packages, violation)
-            substitutions += [substitution] if substitution else []
+        for in_range in (True, True, False):
+            handled: set[str] = set()
+            for _ in range(_MAX_SUBSTITUTIONS):
+                violation = next((v for v in self.violations(packages) if v.problem.message not in handled), None)
+                if violation is None:
+                    break
+                handled.add(violation.problem.message)
+                substitution, packages = self.substitute(packages, violation, in_range=in_range)
+                substitutions += [substitution] if substitution else []
         return packages, substitutions
 
     def solved_as_well(self, packages: Packages, substitutions: list[Substitution]) -> list[Substitution]:
@@ -306,8 +311,13 @@ class _ReleaseSearch:
                 found.append(Substitution(package, version, violation, package.pinned))
         return found
 
-    def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
-        """Substitute one of the packages that the rule names. Packages that the guide does not pin come first."""
+    def substitute(
+        self, packages: Packages, violation: Violation, *, in_range: bool
+    ) -> tuple[Substitution | None, Packages]:
+        """Substitute one of the packages that the rule names. Packages that the guide does not pin come first.
+
+        `in_range`: only by releases in the ranges of the guide; without one of them there is no substitution.
+        """
         names = [item.fact for item in violation.problem.evidence if item.fact in packages]
         if violation.rule.id.startswith("BNB") and "torch" in packages and "torch" not in names:
             names.append("torch")  # its evidence is the CUDA version of torch
@@ -316,14 +326,13 @@ class _ReleaseSearch:
         # A pin of the guide stays where another package is open, even one of which the tables have no releases.
         is_open = any(not packages[name].pinned and not published_releases(name) for name in names)
         tried = [name for name in unpinned_first if not (is_open and packages[name].pinned)]
-        for in_range in (True, False):  # a range of the guide is left only if no release in it helps
-            for name in tried:
-                for version in self._versions_without(violation, packages, name, in_range=in_range):
-                    trial = self.resolve(packages, self.pins | {name: version})
-                    if trial and len(self.violations(trial)) < count:
-                        self.pins[name] = version
-                        return Substitution(packages[name], version, violation, packages[name].pinned), trial
-        if not unpinned_first:
+        for name in tried:
+            for version in self._versions_without(violation, packages, name, in_range=in_range):
+                trial = self.resolve(packages, self.pins | {name: version})
+                if trial and len(self.violations(trial)) < count:
+                    self.pins[name] = version
+                    return Substitution(packages[name], version, violation, packages[name].pinned), trial
+        if in_range or not unpinned_first:
             return None, packages
         for name in _requiring(names, packages):
             package = packages[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.cases import each_case
-from support.fixed_index import DAY
+from support.fixed_index import DAY, FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
@@ -33,3 +33,21 @@ def test_no_release_for_a_newer_python_than_that_of_the_pins_is_proposed() -> No
     audit = audit_text(text, "requirements.txt", None, NoSolver()).audit
     assert audit
     assert "numpy==2.4.6" in audit.requirements
+
+
+def test_a_stated_range_stays_where_an_older_dependency_helps_after_another_correction() -> None:
+    """pyarrow 26 needs numpy 2; an older pyarrow needs the older datasets that lm-eval 0.4.1 needs as well."""
+    installed = {
+        "numpy": "1.26.4",
+        "lm-eval": "0.4.1",
+        "transformers": "4.38.0",
+        "datasets": "5.0.1",
+        "pyarrow": "26.0.1",
+        "tokenizers": "0.15.2",
+    }
+    solver = FixedSolver(FixedIndex(), installed)
+    solver.required, solver.requiring = ["datasets", "pyarrow"], ("lm-eval",)
+    text = sh("pip install 'numpy<2.0' 'lm_eval>=0.4.0,<=0.4.1' transformers==4.38.0 tokenizers==0.15.2")
+    remedies = [each.message + each.fix for each in findings(text, solver, "RUN003")]
+    assert any("pyarrow 26.0.1 needs numpy 2" in each and "Use pyarrow==15.0.2" in each for each in remedies)
+    assert not any("numpy==2" in each for each in remedies)
