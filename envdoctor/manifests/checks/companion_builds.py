@@ -23,16 +23,18 @@ _PYPI = str(TorchSource())
 def companion_is_for_another_cuda_than_torch(context: GuideContext) -> Iterator[Problem]:
     """torchaudio from PyPI is built for another CUDA minor version than torch. Its import raises RuntimeError.
 
-    torchaudio 2.11 and newer require no torch, so that installers combine it with any newer one.
+    torchaudio 2.11.0 requires no certain torch, so that installers combine it with any newer one. 2.11.1 compares the
+    major version only.
     """
     for environment in context.environments if context.platform == _PLATFORM else ():
         packages = environment.state.packages
         torch = packages.get("torch")
         for row in guide_tables().companion_build:
             package = packages.get(row.package)
+            # Without a solver, an open requirement is not certain to get the newest release of the tables.
             is_from_pypi = (
                 package is not None and package.version == row.version and not package.cuda
-                and package.origin == _PYPI
+                and package.origin == _PYPI and (package.pinned or environment.state.resolution == "solved")
             )  # fmt: skip
             is_other = torch is not None and torch.cuda not in ("", "cpu", row.cuda)
             # With an older torch, its rule reports the release that does not fit at all.

@@ -83,7 +83,7 @@ def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -
     commands = {}
     for python in ("3.9", "3.10"):
         head = f'[project]\nname = "a"\nrequires-python = ">={python}"\n'
-        text = f'{head}dependencies = ["torch>=2.8.0", "torchaudio"]\n'
+        text = f'{head}dependencies = ["torch>=2.8.0", "torchaudio==2.11.0"]\n'
         result = audit_text(text, "pyproject.toml", None, NoSolver()).result
         (finding,) = [each for each in result.findings if each.id == "RUN009"]
         ((commands[python],),) = [remedy.commands for remedy in finding.remedies]
@@ -112,7 +112,7 @@ def test_an_old_release_is_built_with_the_torch_of_its_time(python: str, flash: 
 
 def test_a_setup_py_gets_the_requirement_that_it_has_to_state() -> None:
     """No command changes a setup.py."""
-    text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch>=2.8.0", "torchaudio"])\n'
+    text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch>=2.8.0", "torchaudio==2.11.0"])\n'
     result = audit_text(text, "setup.py", None, NoSolver()).result
     (finding,) = [each for each in result.findings if each.id == "RUN009"]
     assert not finding.remedies

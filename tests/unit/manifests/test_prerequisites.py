@@ -63,6 +63,7 @@ def test_torchaudio_of_another_cuda() -> None:
     for torch, is_reported in (("2.15.0", True), ("2.14.1", False), ("2.8.0", False)):
         found = findings(sh(f"pip install torch=={torch} torchaudio==2.11.0"), "RUN009")
         assert bool(found) == is_reported, torch
+    assert findings(sh("pip install torch==2.15.0 torchaudio"), "RUN009") == []  # 2.11.1 accepts it
     for_intel = "https://download.pytorch.org/whl/nightly/xpu"
     assert findings(sh(f"pip install --pre torch torchaudio --index-url {for_intel}"), "RUN009") == []
     on_arm = sh("pip install torch==2.15.0 torchaudio==2.11.0", title="# GH200 aarch64")
