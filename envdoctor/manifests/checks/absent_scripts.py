@@ -13,7 +13,7 @@ from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_started_modules import absent_started_modules
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.left_out_folders import has_options_of
-from envdoctor.manifests.checks.misspelled_scripts import misspelled_scripts
+from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_scripts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
 from envdoctor.manifests.program_launches import Launch
@@ -216,7 +216,8 @@ def _is_below_first_folder(other: str, path: str, checkout: Checkout, launch: La
 def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code: list[str]) -> str:
     """A script next to which an absent one would be, with a name that is alike: `run_chat.py` for `chat.py`.
 
-    The guide also starts a script of that directory that exists. Two of them, if the name is a usual one.
+    The guide also starts a script of that directory that exists. Two of them, if the name is a usual one. A name with
+    a wrong letter needs no others.
     """
     if numbered := _numbered(checkout, launch):
         return numbered
@@ -227,8 +228,6 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
         if each.line and each.folders == launch.folders and "/" not in posixpath.normpath(each.program.script)
     }
     started = {each for each in started if each and posixpath.basename(each) != "setup.py"}
-    if len(started) < (2 if _USUAL.fullmatch(name) else 1):
-        return ""
     folders = {*map(checkout.relative, launch.folders)}
     suffix = posixpath.splitext(name)[1]
     named = {
@@ -236,6 +235,10 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
         for each in code
         if posixpath.dirname(each) in folders and posixpath.splitext(each)[1] == suffix
     }
+    if len(started) < (2 if _USUAL.fullmatch(name) else 1):
+        stem = posixpath.splitext(name)[0]
+        alike = [path for each, path in named.items() if is_alike(stem, posixpath.splitext(each)[0])]
+        return alike[0] if len(alike) == 1 else ""
     return named.get(_alike(name, [*named], _SAME_NAME), "")
 
 

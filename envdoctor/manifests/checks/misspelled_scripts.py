@@ -92,11 +92,11 @@ def _nearest(checkout: Checkout, script: str) -> str:
     if checkout.of_name(name) or script.startswith(("/", "..")):
         return ""
     files = (each for each in checkout.paths if each.endswith(suffix) and each.startswith(folder and f"{folder}/"))
-    alike = [each for each in files if _is_alike(stem, posixpath.splitext(posixpath.basename(each))[0])]
+    alike = [each for each in files if is_alike(stem, posixpath.splitext(posixpath.basename(each))[0])]
     return alike[0] if len(alike) == 1 else ""
 
 
-def _is_alike(stem: str, other: str) -> bool:
+def is_alike(stem: str, other: str) -> bool:
     """Whether two names have the same words, one of them with a letter that is missing, wrong or misplaced."""
     words, others = (re.split(r"[_-]", each.lower()) for each in (stem, other))
     if "".join(words) == "".join(others):

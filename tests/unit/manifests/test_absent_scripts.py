@@ -19,6 +19,7 @@ ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line an
     "no file is alike": ("python scripts/unlike.py", (4, "Name a script of the checkout")),
     "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
     "another folder, with a module of the root": ("python draw_own.py", (4, "python -m deep.own.draw_own")),
+    "another letter after cd": ("cd scripts && python measure_memroy.py", (4, "Start scripts/measure_memory.py")),
     "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
     "another letter": ("python lonley.py", (4, "Start lonely.py")),
     "a folder of almost the same name": ("bash script/run_zs.sh", (4, "Start scripts/run_zs.sh")),
