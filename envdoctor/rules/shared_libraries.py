@@ -51,7 +51,9 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
         listed = ", ".join(f"{name} {versions[name]} (first for NumPy 2: {first})" for name, first in old)
         numpy1 = _numpy_1(stack)
         status: Status = (
-            "error" if any(name in ("torch", "pandas", "pyarrow", "numba") for name, _ in old) else "warning"
+            "error"
+            if any(name in ("torch", "pandas", "pyarrow", "numba", "jaxlib") for name, _ in old)
+            else "warning"
         )
         yield Problem(
             status,

@@ -178,6 +178,8 @@ BROKEN = [
     ("torch 2.1.2+cu121, numpy 2.1.0", "NPY001", "error"),
     ("torch 2.4.0+cu121, vllm 0.6.0, numpy 2.0.1", "PKG003", "warning"),
     ("torch 2.8.0+cu128, pandas 2.0.3, numpy 2.1.0", "NPY001", "error"),
+    ("jax 0.4.20, jaxlib 0.4.20, numpy 2.1.0", "NPY001", "error"),
+    ("torch 2.8.0+cu128, statsmodels 0.14.1, numpy 2.1.0", "NPY001", "warning"),
     ("pytorch 2.2.2, mkl 2024.2.0", "MKL001", "error"),
     ("torch 2.12.0+cu130, nvidia-nccl-cu12 2.29.3, nvidia-nccl-cu13 2.29.7", "NCCL001", "warning"),
     ("torch 2.8.0+cu128, nvidia-nccl-cu12 2.19.3", "NCCL001", "warning"),
