@@ -287,6 +287,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
     visible = (machine.environment.value or {}).get("CUDA_VISIBLE_DEVICES")
     return bool(
         machine.system.wsl.value
+        or "NVML error 9:" in machine.gpus.note  # DRV002
         or _only_host_has_gpus(machine, stack)  # DRV008
         or "without a request for GPUs" in machine.system.container.note  # DRV015
         or len(switched) >= HGX_GPUS

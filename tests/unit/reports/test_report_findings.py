@@ -319,6 +319,19 @@ def test_shell_prompt_of_a_container_gives_container_no_gpu() -> None:
     assert "container-no-gpu" in reported_causes(text)
 
 
+def test_a_module_that_is_not_loaded_is_no_fault_of_nvidia_smis_list() -> None:
+    """lspci lists the GPU and nouveau is loaded: nvidia-smi lists nothing."""
+    report = """$ lspci | grep -i nvidia
+01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)
+$ lsmod | grep -i -E 'nvidia|nouveau'
+nouveau              2306048  4
+$ python -c "import torch; print(torch.__version__, torch.cuda.is_available())"
+2.5.1+cu124 False
+"""
+    found = {each.id for each in diagnose_report(parse_report(report)) if each.status == "error"}
+    assert found == {"DRV002"}
+
+
 def test_findings_are_as_recorded() -> None:
     texts = {row[1]: torch_report(*row[2:]) for row in PROBLEMS}
     texts |= {case: vllm_report(lines, packages, vllm) for _, case, vllm, lines, packages in VLLM_PROBLEMS}
