@@ -41,6 +41,7 @@ _UNTRIED = "The command was not tried with the other packages: the limit for tri
 _OF_STEPS = frozenset({"RUN010", "RUN044"})
 # On requirements that exclude each other: without uv, an installed package keeps its release.
 _CONFLICTS = frozenset({"RUN002", "RUN015"})
+_OF_TABLES = frozenset({"RUN003", "RUN004"})  # on releases that do not work together
 
 
 class _Trial(NamedTuple):
@@ -294,7 +295,7 @@ class _Trials:
     ) -> _Trial | None:
         """The guide with a remedy after a step; with `is_part`, its packages in place of those of the step.
 
-        With `is_quick`, only its packages are compared, and no rule is evaluated.
+        With `is_quick`, only the rules of the tables are evaluated.
         """
         guide = path.context.guide
         line = len(guide.lines) + 1
@@ -314,7 +315,7 @@ class _Trials:
         conflict = conflict or broken_requirement(context, line, _names(remedy), changed)
         pins = () if conflict else replaced_pins(context, line, {*changed, *_names(remedy)})
         left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
-        found = [] if is_quick else evaluate_guide(context)
+        found = evaluate_guide(context, _OF_TABLES if is_quick else ())
         new = [each for each in found if each.status in _PROBLEMS and each.id not in left_out]
         return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known), pins)
 

@@ -72,6 +72,11 @@ def test_without_time_the_commands_are_those_of_the_rules(monkeypatch: pytest.Mo
     assert found.fix.endswith("The command was not tried with the other packages: the limit for trials was reached.")
 
 
+def test_beyond_the_limit_the_rules_of_the_tables_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_commands, "_MAX_COMMANDS", 0)
+    assert commands_of(finding(sh(STEP), "README.md", "RUN003")) == (DATASETS,)
+
+
 def test_a_trial_that_runs_out_of_time_does_not_end_the_audit(solver: UvStepSolver) -> None:
     solver.absent["a==9"] = "no version of a==9"
     other = apart(solver)
