@@ -12,10 +12,12 @@ from envdoctor.core.paths import is_folder
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.program_launches import started_program
+from envdoctor.manifests.shell import without_prompt
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
 
@@ -36,6 +38,15 @@ _MAKES = re.compile(
 )
 _DOWNLOADS = frozenset({"wget", "curl", "gdown", "huggingface-cli", "hf", "aria2c"})
 _IS_MADE = re.compile(r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|clone|submodule|-C\b", re.IGNORECASE)
+_OTHER_HOME = re.compile(
+    r"\s*export\s+(?:LD_LIBRARY_PATH|LIBRARY_PATH|PYTHONPATH|PATH|CPATH|CUDA_HOME)=[^\s;&]*?"
+    r"(/(?:home|Users)/(\w[\w.-]*))(?=/)"
+)
+# Users of images and of examples.
+_GENERIC_USER = re.compile(
+    r"(?i)users?|user_?name|\w*[-_]user|ubuntu|me|name|admin|root|vscode|jovyan|coder|docker|dev|developer|foo|bar|x{2,}"
+    r"|your?\w*|my\w*|some\w*|test|student|path|linuxbrew|nvidia|jetson|pi|app|worker|runner|shared|share|public"
+)
 _DOUBLED_HOME = re.compile(r"(?:^|(?<=[=:]))(?:~|\$\{?HOME\}?)/(?:~|\$\{?HOME\}?)(?=/|$)")
 
 
@@ -125,8 +136,10 @@ def _download_after(guide: Guide, checkout: Checkout, entry: Entry) -> Command |
 def directory_of_home_is_not_made(context: GuideContext) -> Iterator[Problem]:
     """A step enters a hidden directory of the home to download into it, and no step makes it: `cd ~/.mujoco`.
 
-    The download then stays in the directory before. Also reported: `~/$HOME`, which is a directory below the home.
+    The download then stays in the directory before. Also reported: `~/$HOME`, which is a directory below the home,
+    and a search path in the home of another person, such as `LD_LIBRARY_PATH=/home/alice/.mujoco/bin`.
     """
+    yield from _homes_of_others(context)
     seen: set[str] = set()
     commands = context.guide.commands
     for position, command in enumerate(commands):
@@ -155,6 +168,27 @@ def directory_of_home_is_not_made(context: GuideContext) -> Iterator[Problem]:
                 f"Run mkdir -p {found[0]} first.",
                 line=command.line,
             )  # fmt: skip
+
+
+def _homes_of_others(context: GuideContext) -> Iterator[Problem]:
+    """The search paths in the home of a person whom the guide does not name otherwise, once for each home."""
+    seen: set[str] = set()
+    lines = context.guide.lines
+    for command in () if any(map(is_dockerfile, context.guide.blocks)) else context.guide.commands:
+        text = lines[command.line - 1] if 0 < command.line <= len(lines) else ""
+        found = _OTHER_HOME.match(without_prompt(text))
+        home, name = (found[1], found[2]) if found else ("", "")
+        rest = "\n".join(lines).replace(home, "") if home else ""
+        if not home or home in seen or _GENERIC_USER.fullmatch(name) or re.search(rf"\b{re.escape(name)}\b", rest):
+            continue
+        seen.add(home)
+        yield Problem(
+            "warning",
+            f"{home} is the home of another person: the variable gets a directory that does not exist",
+            (guide_evidence(context, "command", text.strip()[:120], command.line),),
+            f"Write $HOME in place of {home}.",
+            line=command.line,
+        )
 
 
 def _is_named_as_made(lines: Sequence[str], name: str, before: Sequence[Command]) -> bool:

@@ -129,3 +129,21 @@ def test_a_clone_of_an_address_that_a_reader_replaces(clone: str, tmp_path: Path
     (root / "README.md").write_text(text)
     found = audit_text(text, str(root / "README.md"), None, NoSolver()).result.findings
     assert [(each.id, each.line) for each in found if each.id in ("RUN217", "RUN207")] == [("RUN207", 6)]
+
+
+HOMES = {  # a command, and whether its path is in the home of another person
+    "export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/home/alice/.mujoco/bin": True,
+    "$ export PATH=/Users/alice/miniconda3/bin:$PATH": True,
+    "export PATH=/home/ubuntu/bin:$PATH": False,
+    "export PATH=/home/username/bin:$PATH": False,
+    "export PATH=$HOME/bin:$PATH": False,
+    "export DATA=/home/alice/data": False,
+    "sudo useradd alice && export PATH=/home/alice/bin:$PATH": False,
+    "# for alice\nexport PATH=/home/alice/bin:$PATH": False,
+}
+
+
+@each_case("command", [*HOMES])
+def test_a_search_path_in_the_home_of_another_person(command: str, clone: Path) -> None:
+    found = _found(clone, sh("pip install torch==2.8.0", *command.split("\n")))
+    assert [each.fix.startswith("Write $HOME in place of /") for each in found] == [True] * HOMES[command]
