@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from envdoctor.knowledge.published import find_release
-from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch, public_part, satisfies
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.step import StepSolution
@@ -21,14 +21,15 @@ _OLDER = re.compile(r">=\S*,<=([\w.+!-]+)")
 _DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
 
 
-def newer_source(index: IndexFacts | None, name: str, solved: str, python: str) -> set[Release]:
-    """The newest release with only a source archive that is newer than a solved one; empty if there is none.
+def newer_source(index: IndexFacts | None, pin: str, solution: StepSolution, python: str) -> set[Release]:
+    """The newest release with only a source archive, newer than that of a solution; empty if there is none.
 
     The newest release can have a wheel, and not fit the other requirements: moviepy 2 requires NumPy 1.25, and 1.0.3
     has no wheel.
     """
+    name = leading_name(pin)
     for each in reversed(index.usable_releases(name) if index else ()):
-        if satisfies(each.version, f">{solved}") is not True:
+        if satisfies(each.version, f">{public_part(solution.versions[name])}") is not True:
             break
         if not each.has_wheel and satisfies(newest_patch(python), each.requires_python) is not False:
             return {(name, each.version)}

@@ -39,7 +39,7 @@ from envdoctor.resolution.step import StepProblem, StepSolution, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 STEP_SECONDS = 60.0  # limit of one run of uv
-TOTAL_SECONDS = 240.0  # of all steps of a command
+TOTAL_SECONDS = 240.0  # of all runs of a command; what else the command does takes no time from them
 _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
 _MAX_CONFLICTS = 6  # of one step
 _MAX_PASSED_OVER = 4
@@ -77,7 +77,7 @@ class UvStepSolver:
         self.older: set[tuple[str, str]] = set()  # further ones, of which uv selects one
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
         self.newest: dict[tuple[object, ...], set[tuple[str, str]]] = {}
-        self.end = time.monotonic() + TOTAL_SECONDS
+        self.left = TOTAL_SECONDS
         self.other: UvStepSolver | None = None
 
     def apart(self) -> UvStepSolver:
@@ -163,8 +163,7 @@ class UvStepSolver:
         for pin in self._later_releases(question, solution)[:_MAX_PASSED_OVER]:
             attempt = self._run(question._replace(requirements=(pin,), constraints=(), preferences=()))
             found |= releases_to_build(attempt.output, (pin,), newest)
-            name = leading_name(pin)
-            found |= newer_source(self.index, name, solution.versions[name], question.python)
+            found |= newer_source(self.index, pin, solution, question.python)
         is_new = not found <= self.built
         self.built |= found
         return is_new
@@ -354,11 +353,12 @@ class UvStepSolver:
         ]  # fmt: skip
 
     def _call(self, source: Path, output: Path, *options: str | Path) -> _Attempt:
-        limit = min(STEP_SECONDS, self.end - time.monotonic())
+        limit, started = min(STEP_SECONDS, self.left), time.monotonic()
         if limit <= 0:
             return _Attempt(timed_out=True)
         environment = lookup_environment() | uv_environment(self.sources)
         result = run_uv(["pip", "compile", source, *OWN_PYTHON, *options], environment=environment, timeout=limit)
+        self.left -= time.monotonic() - started
         if not result.ok:
             return _Attempt(output=result.output, timed_out=result.timed_out)
         return _Attempt(tuple(output.read_text().splitlines()), absent_extras(result.output))

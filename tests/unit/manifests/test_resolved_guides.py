@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import cycle
 from pathlib import Path
 
@@ -174,6 +175,14 @@ def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvSt
     assert solution
     assert {name: solution.versions[name] for name in ("layers", "speech")} == {"layers": "0.2", "speech": "1.4"}
     assert solution.built == {"layers", "storage"}
+
+
+def test_time_between_the_steps_does_not_count(
+    solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.monotonic() + 1000
+    monkeypatch.setattr("envdoctor.locking.step_solver.time.monotonic", lambda: later)
+    assert audit(tmp_path, sh("pip install torch==2.8.0"), solver).resolution.startswith("resolved with uv")
 
 
 def test_a_release_between_that_is_built_is_taken(solver: UvStepSolver, tmp_path: Path) -> None:
