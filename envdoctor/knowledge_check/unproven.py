@@ -42,6 +42,9 @@ UNPROVEN = {
     "image_programs program": Unproven(
         _IMAGES, "An image of a kind of the row contains the program, before any step installs a package."
     ),
+    "call_changes passed_argument": Unproven(
+        _PROJECTS, "The caller in the wheel of `first` does not pass the argument, or that of `last` does."
+    ),
     "call_changes positional": Unproven(
         _PROJECTS, "The function in the wheel of `first` accepts more arguments by position, or of `last` does not."
     ),

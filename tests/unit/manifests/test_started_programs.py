@@ -21,7 +21,7 @@ PROGRAMS: dict[str, Program | None] = {
     "torchrun --nproc_per_node 8 train.py --data x.py": Program(script="train.py", launcher="torchrun"),
     "torchrun -m project.train": Program(module="project.train", launcher="torchrun"),
     "accelerate launch --config_file a.yaml train.py": Program(script="train.py", launcher="accelerate"),
-    "deepspeed --master_port=1 train.py": Program(script="train.py", launcher="deepspeed"),
+    "deepspeed --master_port=1 train.py": Program(script="train.py", launcher="deepspeed", gets_rank=True),
     "uv run python train.py": Program(script="train.py"),
     "uvicorn app.main:app --host 0.0.0.0 --port 8000": Program(module="app.main", launcher="uvicorn"),
     "python -m uvicorn main:app --reload": Program(module="main", launcher="uvicorn"),

@@ -163,6 +163,7 @@ def test_an_environment_file_that_the_text_leaves_open(checkout: Path) -> None:
 ])  # fmt: skip
 def test_a_text_that_names_no_packages(text: str, checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    (checkout / "INSTALL.md").write_text("# Installation\n")
     with pytest.raises(NothingToAudit):
         _audit(checkout, text)
 
