@@ -22,6 +22,7 @@ _PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 _READS_FILE = ("parse_yaml_file", "parse_json_file", "parse_yaml_and_args", "parse_args_and_config", "parse")
 _PERMITS_FURTHER = re.compile(r"allow_extra_keys=True|fail_with_unknown_args=False|return_remaining_strings=True")
 _CONFIG = (".yaml", ".yml", ".json")
+_CONSTANT = re.compile(r"(?m)^[^#\n]*\.parse_(?:yaml|json)_file\(\s*(?:\w+\s*=\s*)?[\"']([\w./-]+)[\"']")
 _MAX_DEPTH = 6  # of classes that derive from one another
 
 
@@ -65,11 +66,16 @@ def _is_gone(span: Span | None, versions: Mapping[str, str]) -> bool:
 
 
 def _configs_of(checkout: Checkout, launch: Launch) -> list[str]:
-    """The files of the checkout that a command passes: `train.py conf.yaml`, `train.py --config conf.yaml`."""
+    """The files of the checkout that a command passes: `train.py conf.yaml`, `train.py --config conf.yaml`.
+
+    Also those that its program names: `parser.parse_yaml_file("conf.yaml")`.
+    """
     words = launch.program.arguments if launch.program.is_python else ()
     names = [word for word in words[:1] if word.endswith(_CONFIG)]
     names += [word for option, word in pairwise(words) if option == "--config"]
     names += [word.partition("=")[2] for word in words if word.startswith("--config=")]
+    script = checkout.script(launch) if launch.program.is_python else ""
+    names += _CONSTANT.findall(checkout.text(script)) if script.endswith(".py") else []
     folders = tuple(dict.fromkeys(map(checkout.relative, launch.folders)))
     return [path for name in names if (path := file_of(checkout, name, folders)) and path.endswith(_CONFIG)]
 

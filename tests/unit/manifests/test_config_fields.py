@@ -42,6 +42,8 @@ CASES = {
     "TRL": (TRL, "python train.py --config conf/a.yaml", OLD, True),
     "TRL with a launcher": (TRL, "accelerate launch --num_processes 2 train.py --config=conf/a.yaml", OLD, True),
     "the first argument": (HF, "python train.py conf/a.yaml", OLD, True),
+    "a file that the program names": (HF.replace("sys.argv[1]", "'conf/a.yaml'"), "python train.py", OLD, True),
+    "a call in a comment": (HF + "# parser.parse_yaml_file('conf/a.yaml')\n", "python train.py", OLD, False),
     "a derived class": (DERIVED, "python train.py conf/a.yaml", OLD, True),
     "the new name": (HF, "python train.py conf/a.yaml", "eval_strategy: steps\n", False),
     "a key of an own class": (
