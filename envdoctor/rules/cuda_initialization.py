@@ -96,6 +96,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     container = machine.system.container
     container_name = container.value or _foreign_kernel(machine)
     possible = container.state == "unreadable" and not on_windows(machine)
+    possible = possible and not machine.gpus.note.startswith(NO_NVIDIA_GPU)  # DRV007
     if not container_name and not possible:
         return
     yield Problem(

@@ -332,6 +332,13 @@ $ python -c "import torch; print(torch.__version__, torch.cuda.is_available())"
     assert found == {"DRV002"}
 
 
+def test_a_gpu_of_another_vendor_is_no_sign_of_a_container() -> None:
+    """A CUDA build of torch next to a card of AMD."""
+    report = "I have an AMD Radeon RX 7900 XTX.\nPyTorch version: 2.5.1+cu124\ntorch.cuda.is_available(): False\n"
+    found = {each.id for each in diagnose_report(parse_report(report)) if each.status in ("error", "warning")}
+    assert found == {"DRV007"}
+
+
 def test_findings_are_as_recorded() -> None:
     texts = {row[1]: torch_report(*row[2:]) for row in PROBLEMS}
     texts |= {case: vllm_report(lines, packages, vllm) for _, case, vllm, lines, packages in VLLM_PROBLEMS}
