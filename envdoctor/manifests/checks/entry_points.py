@@ -5,8 +5,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator
 
+from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.manifests.checkout_code import INSTALLED_FROM, Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.console_scripts import stated_scripts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import is_ignored
@@ -28,7 +30,8 @@ def absent_entry_points(
     folder = checkout.relative(checkout.folder)
     stated = stated_scripts({name: "\n".join(context.guide.lines)}) if name in _FILES else {}
     for script, program in stated.items():
-        if absent := _absent_part(checkout, folder, program, lacks):
+        absent = _absent_part(checkout, folder, program, lacks) or _absent_module(context, checkout, program)
+        if absent:
             line = _line_of(context, program)
             yield Problem(
                 "warning",
@@ -56,6 +59,15 @@ def _absent_part(
     path = posixpath.join(posixpath.dirname(home), last)
     is_made = checkout.has_name(path) or is_ignored(checkout, f"{path}.py")
     return f"{posixpath.dirname(home)} has no module {last}" if home.endswith("/__init__.py") and not is_made else ""
+
+
+def _absent_module(context: GuideContext, checkout: Checkout, program: Program) -> str:
+    """A module without a package that no folder of the checkout has, and no package of the environment."""
+    module = program.module
+    names = named_packages(context, context.environments[-1].state) if context.environments else set[str]()
+    is_other = packages_of_module(module) or not names.isdisjoint(names_of_module(module))
+    has_name = any(path.rpartition("/")[2].partition(".")[0] == module for path in checkout.paths)
+    return "" if "." in module or has_name or is_other else f"the checkout has no module {module}"
 
 
 def _line_of(context: GuideContext, program: Program) -> int:
