@@ -1,4 +1,4 @@
-"""Blocks of a guide that are only for Windows or macOS, which a reader on Linux does not follow."""
+"""Blocks of a guide that are only for Windows, macOS or other accelerators than NVIDIA's GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from operator import itemgetter
 
 from envdoctor.manifests.markdown import Block
 
-_SYSTEM = r"(?:Windows|mac ?OS|OS ?X|Apple Silicon|Mac)(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
+_SYSTEM = (
+    r"(?:Windows|mac ?OS|OS ?X|Apple Silicon|Mac"
+    r"|(?:Huawei )?Ascend(?: NPU)?|(?:AMD )?ROCm|AMD GPUs?|Intel (?:GPU|XPU|Gaudi))"
+    r"(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
+)
 # "(Only for Windows) You may need", "On Windows, run", "Windows users:", and a heading such as "Setup for macOS".
 _PARAGRAPH = re.compile(
     rf"[\W_]*(?:only |if you(?:'re| are| use| have)? )*(?:(?:for|on|under|using) )?(?:a )?{_SYSTEM}\s*(?![\w\s/&])",
@@ -29,15 +33,19 @@ _MAX_BLANK = 100  # lines without a text between a paragraph and its code
 
 
 def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
-    """The blocks below a paragraph or a heading that names only Windows or macOS, with its text.
+    """The blocks below a paragraph or a heading that names only another system, or in its `<details>`, with its text.
 
     None in a guide of which all blocks are for these systems.
     """
     code = {number for block in blocks for number, _ in block.lines}
     filled = [block for block in blocks if block.lines]
     texts = [(number, _plain(line)) for number, line in enumerate(lines, 1) if number not in code]
-    headings = list(_headings(texts))
-    found = [(block, text) for block in filled if (text := _other_system(texts, headings, block.lines[0][0]))]
+    headings, details = list(_headings(texts)), list(_details(lines))
+    starts = ((block, block.lines[0][0]) for block in filled)
+    found = [
+        (block, text) for block, start in starts
+        if (text := _in_details(details, start) or _other_system(texts, headings, start))
+    ]  # fmt: skip
     return found if len(found) < len(filled) else []
 
 
@@ -59,6 +67,23 @@ def _headings(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]
             yield number, len(match[1]), match[2]
         elif text and not text.startswith(("|", "-", "=")) and _UNDERLINE.fullmatch(following):
             yield number, 1 if following[0] == "=" else 2, text.strip()
+
+
+def _details(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """The first and the last line, and the title, of each `<details>` that is for another system."""
+    opened: list[tuple[int, str]] = []
+    for number, line in enumerate(lines, 1):
+        opened += [(number, "")] if re.search(r"<details\b", line, re.IGNORECASE) else []
+        if opened and (match := re.search(r"<summary>(.{1,200}?)</summary>", line, re.IGNORECASE)):
+            opened[-1] = (opened[-1][0], _plain(match[1]).strip())
+        if opened and re.search(r"</details>", line, re.IGNORECASE):
+            first, title = opened.pop()
+            if _HEADING.fullmatch(title) and not _LINUX.search(title):
+                yield first, number, title
+
+
+def _in_details(details: Sequence[tuple[int, int, str]], line: int) -> str:
+    return next((title for first, last, title in details if first < line < last), "")
 
 
 def _other_system(texts: Sequence[tuple[int, str]], headings: Sequence[tuple[int, int, str]], first: int) -> str:

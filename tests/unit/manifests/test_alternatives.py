@@ -219,8 +219,13 @@ OTHER_SYSTEMS = (
     f"## Windows demo install guide\n\n- {block('pip install pywin32', '  ').strip()}\n\n## Linux\n\n{block(A)}\n",
     f"{block(A)}\n\n## Apple Silicon (M1/M2 Chips)\n\nPyTorch 1.13 has it.\n\n{block('pip install torch==1.13.0')}\n",
     f"## Windows\n\nRun this first.\n\n{block('pip install triton-windows')}\n\n## Others\n\n{block(A)}\n",
+    f"{block(A)}\n<details><summary>For Windows users</summary>\n\n#### B\n\n{block('pip install b')}\n</details>\n",
+    f"{block(A)}\n<details>\n<summary>For <b>Ascend NPU</b></summary>\n\nA\n\n{block('pip install b')}\n</details>\n",
+    f"{block(A)}\n\n## AMD ROCm\n\n{block('pip install b')}\n",
 )
 EACH_SYSTEM = (
+    f"{block(A)}\n<details><summary>Windows</summary>\n\nUse WSL.\n</details>\n\n{block('pip install peft')}\n",
+    f"{block(A)}\n<details><summary>Linux and Windows</summary>\n\n{block('pip install peft')}\n</details>\n",
     f"{block(A)}\n\nOn Linux and Windows, run\n\n{block('pip install peft')}\n",
     f"{block(A)}\n\nWindows is not supported.\n\n{block('pip install peft')}\n",
     f"## Linux\n\n{block(A)}\n\n### Windows\n\nUse WSL.\n\nQuick Start\n-----------\n\n{block('pip install peft')}\n",
