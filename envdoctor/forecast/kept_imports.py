@@ -14,7 +14,7 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.version_assertions import AcceptedReleases
 from envdoctor.resolution.index_facts import CodeImport
 
-FOLDER = "module-imports-4"  # increase the number when what ModuleImports reads changes
+FOLDER = "module-imports-5"  # increase the number when what ModuleImports reads changes
 
 
 class ParsedModule(msgspec.Struct, frozen=True, array_like=True):

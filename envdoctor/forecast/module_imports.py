@@ -144,7 +144,10 @@ class ModuleImports:
         if kept is None:
             tree = parse_source(text)
             package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-            kept = ParsedModule(len(text), tuple(_imports(tree.body, path, package)) if tree else ())
+            imports = tuple(_imports(tree.body, path, package)) if tree else ()
+            if module in self.sources.compiled_modules:  # the module is loaded in place of its source
+                imports = tuple(each for each in imports if each.top != "cython")
+            kept = ParsedModule(len(text), imports)
             self.kept.modules[module] = kept
             self.is_changed = True
         return kept.imports

@@ -30,7 +30,6 @@ _PUTS_MODULES = re.compile(
 )
 _TESTS = re.compile(r"(?:^|\.)(?:tests?|testing)(?:\.|$)")
 _BUILT_AT_IMPORT = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf builds
-_EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
 # Decorators that pass the arguments on as they are.
 _PLAIN_DECORATORS = frozenset({
     "staticmethod", "classmethod", "property", "abstractmethod", "overload", "override", "final", "cache",
@@ -58,7 +57,7 @@ class Library:
     def __init__(self, sources: WheelSources) -> None:
         self.sources = sources
         self._paths = {module_name(path): path for path in reversed(sources.paths)}
-        self._compiled = {_EXTENSION.sub("", path).replace("/", ".") for path in sources.compiled}
+        self._compiled = sources.compiled_modules
         modules = [*self._paths, *self._compiled]
         self._namespaces = {module[:end] for module in modules for end in _dots(module)}
         self.tops = frozenset(module.partition(".")[0] for module in modules)

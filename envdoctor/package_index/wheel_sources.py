@@ -26,6 +26,7 @@ MEMBER_BYTES = 4 << 20
 COMPILED_LIST = "compiled.txt"  # of the cached archive
 FOLDER = "wheel-sources"
 _KEPT = re.compile(r"(?:.+\.py|[^/]+\.dist-info/(?:METADATA|entry_points\.txt))")
+_EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
 _DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
 
 
@@ -38,6 +39,7 @@ class WheelSources:
         self._members = {_DATA.sub("", path): path for path in archive.namelist() if path != COMPILED_LIST}
         self.paths = tuple(path for path in self._members if path.endswith(".py"))
         self.compiled = tuple(archive.read(COMPILED_LIST).decode().split())
+        self.compiled_modules = frozenset(_EXTENSION.sub("", path).replace("/", ".") for path in self.compiled)
 
     def read(self, path: str) -> str:
         """The text of a file; bytes that are not UTF-8 are replaced."""

@@ -24,6 +24,7 @@ START = ("old/__init__.py", "from . import utils")
 LAZY = ("old/__init__.py", "def __getattr__(name):\n    import importlib")
 OF_TRAINER = ("old/trainer.py", "from .utils import f\nclass Trainer:\n    pass")
 CHECKED = "try:\n    if not has_rich():\n        raise Absent\nexcept Absent:\n    pass\nelse:\n    import rich"
+COMPILED = ("old/utils.cpython-312-x86_64-linux-gnu.so", "")
 CASES = {
     "at its import": ([START, ("old/utils.py", "from rich.table import Table")], ["import"]),
     "only with the module that the code imports": (
@@ -59,6 +60,8 @@ CASES = {
     "its own module": ([START, ("old/utils.py", "import rich"), ("old/_vendor/rich.py", "")], []),
     "of another package under its own name": ([START, ("old/utils.py", "import tables_of_dependency")], []),
     "of the standard library of an older Python": ([START, ("old/utils.py", "import imp")], []),
+    "of Cython, which compiled the module": ([START, ("old/utils.py", "import cython"), COMPILED], []),
+    "of another package by a compiled module": ([START, ("old/utils.py", "import rich"), COMPILED], ["import"]),
     "of torch": ([START, ("old/utils.py", "import torch, functorch")], []),
 }
 
