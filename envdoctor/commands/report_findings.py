@@ -54,6 +54,7 @@ WORDS = re.compile(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
 SHELL_LINE = re.compile(r"\\$|&&|^\s*(?:[$#] |\[ |export )")  # a command of the text, not its error
+OPTIONAL_LIBRARY = re.compile(r"Could not load dynamic library 'libnvinfer")  # TensorFlow tries it on each start
 FORM_PROMPT = lazy_pattern(  # of an issue form, which names what to enter: `OS (e.g. Linux):`
     r"请(?:您)?(?:提供|问您|填写|描述|在此|粘贴)"
     r"|(?i:^\W{0,6}please (?:provide|describe|fill|paste|specify|list|tell)\b)"
@@ -240,6 +241,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         and not line.startswith("NOTE:")  # no progress bar
         and not POSSIBLE_REASONS.search(line)
         and not FORM_PROMPT.search(line)
+        and not OPTIONAL_LIBRARY.search(line)
         for clause in CLAUSES.split(PREFIX.sub("", line[:MAX_CLAUSES_LENGTH], count=1))
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]

@@ -71,6 +71,10 @@ because of the following conflicts:
             "network-failure",
         ),
         ("bootstrap.cc:180 NCCL WARN Bootstrap Root : mismatch in rank count from procs 16 : 8", "node-differs"),
+        (
+            "W dso_loader.cc:64] Could not load dynamic library 'cudart64_110.dll'; dlerror: not found",
+            "cudart-missing",
+        ),
         (POETRY, "dependency-pin-violated"),
         (PDM, "dependency-pin-violated"),
         (f"ERROR: Invalid requirement: 'torch=2.5.1': {SINGLE_EQUALS}", "requirement-not-valid"),
@@ -142,6 +146,7 @@ def test_a_consequence_names_the_command_that_finds_its_reason(text: str, cause:
         "wandb: Tracking run with wandb version 0.19.1\nwandb: Run data is saved locally in /w/wandb/run-1",
         "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\nNCCL INFO comm 0x5577 rank 0 nranks 16 - Init COMPLETE",
         "RuntimeError: Could not infer dtype of dict",
+        "error loading model: error loading model architecture: unknown model architecture: 'clip'",
         "Warning  FailedMount  23m  MountVolume.SetUp failed for volume\nNormal  Started  22m  Started container",
     ],
 )

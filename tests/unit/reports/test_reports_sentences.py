@@ -368,3 +368,16 @@ def test_versions_of_nodes(text: str, differing: dict[str, dict[str, str]]) -> N
 def test_a_line_with_one_word_is_similar_to_no_error() -> None:
     """Its three names of GCC are one word, which a phrase for a missing compiler has too."""
     assert blamed_causes("{'CUDA_HOME': '/opt/cuda-11.8',\n 'GCC': 'gcc (GCC) 7.5.0',\n 'OpenCV': '4.8.0'}") == set()
+
+
+def test_the_optional_tensorrt_of_tensorflow_is_no_error() -> None:
+    """TensorFlow tries to load it on each start, and finds the GPU without it."""
+    loader = (
+        "2022-12-13 11:19:05.784273: W tensorflow/compiler/xla/stream_executor/platform/default/dso_loader.cc:64]"
+    )
+    missing = "libnvinfer.so.7: cannot open shared object file: No such file or directory"
+    text = (
+        f"GPU: RTX 4090\nPython 3.9\n{loader} Could not load dynamic library 'libnvinfer.so.7'; dlerror: {missing}\n"
+    )
+    assert blamed_causes(text) == set()
+    assert blamed_causes(f"GPU: RTX 4090\nPython 3.9\nImportError: {missing}\n") == {"cudart-missing"}
