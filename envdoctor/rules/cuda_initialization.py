@@ -172,13 +172,15 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
         )
     elif cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         gpus = gpu_labels(gpus_of(machine))
+        is_written = machine.gpus.source.endswith(("handwritten list", "sentences"))
+        lists = "the report names" if is_written else "nvidia-smi lists"
         described = not machine.driver.version.value and _are_described(machine)
         yield Problem(
             "warning" if described else "error",
             f"torch for CUDA {torch_cuda(stack)} finds no GPU, although the machine has {gpus}; the output of "
             "nvidia-smi is missing"
             if described
-            else f"nvidia-smi lists {gpus or 'a driver'}, but CUDA does not initialize in torch",
+            else f"{lists} {gpus or 'a driver'}, but CUDA does not initialize in torch",
             shown_facts(machine, stack),
             "Unset CUDA_VISIBLE_DEVICES; if that does not help, install NVIDIA's driver again and restart Windows."
             if on_windows(machine)

@@ -332,6 +332,18 @@ $ python -c "import torch; print(torch.__version__, torch.cuda.is_available())"
     assert found == {"DRV002"}
 
 
+@each_case(
+    "text",
+    [
+        "GPU: RTX 3090\nGPU Driver Version: 550.120\ntorch 2.5.1+cu124\n>>> torch.cuda.is_available()\nFalse\n",
+        "a desktop with a 4070, driver 550.120, torch 2.5.1+cu124 and torch.cuda.is_available() is False",
+    ],
+)
+def test_a_written_list_is_no_output_of_nvidia_smi(text: str) -> None:
+    messages = [each.message for each in diagnose_report(parse_report(text)) if each.id == "DRV009"]
+    assert [each.startswith("the report names GPU") for each in messages] == [True]
+
+
 def test_a_gpu_of_another_vendor_is_no_sign_of_a_container() -> None:
     """A CUDA build of torch next to a card of AMD."""
     report = "I have an AMD Radeon RX 7900 XTX.\nPyTorch version: 2.5.1+cu124\ntorch.cuda.is_available(): False\n"
