@@ -250,6 +250,16 @@ class IndexReader:
         first, second = [*self._of_set(modules, installed), None, None][:2]
         return None if first is None or second is None else not second.tops.isdisjoint(first.external_tops())
 
+    def imports_module(self, installed: InstalledSet, requiring: str, module: str) -> bool | None:
+        """Whether a package of the set imports a module or one above it; None if it could not be read."""
+
+        def imported(names: SetNames, installed: InstalledSet) -> Iterator[bool]:
+            version = installed.versions.get(requiring)
+            if found := names.module_imports(Pin(requiring, version)) if version else None:
+                yield found.names_module(module)
+
+        return next(iter(self._of_set(imported, installed)), None)
+
     def _of_set(self, find: Callable[[SetNames, InstalledSet], Iterable[T]], installed: InstalledSet) -> Sequence[T]:
         names = self._names_of(installed)
         if names is None:

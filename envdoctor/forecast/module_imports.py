@@ -113,6 +113,16 @@ class ModuleImports:
             self._matching[key] = frozenset(self.kept.matching[key])
         return self._matching[key]
 
+    def names_module(self, module: str) -> bool:
+        """Whether its modules, without tests and optional parts, import a module of another wheel or one above it.
+
+        What a package provides can be loaded from any of its modules: `from a import B` can be of `a.b`.
+        """
+        parts = module.split(".")
+        above = "|".join(re.escape(".".join(parts[:count])) for count in range(1, len(parts)))
+        statement = rf"^[ \t]*(?:from|import)[ \t]+(?:{re.escape(module)}\b|(?:{above})(?![\w.]))"
+        return not all(map(_OTHER.search, self.matching(re.compile(statement, re.MULTILINE))))
+
     def accepted_releases(self, path: str) -> tuple[AcceptedReleases, ...]:
         """The assertions on versions that importing a file always evaluates."""
         if path not in self.kept.accepted:

@@ -291,6 +291,10 @@ class IndexFacts(Protocol):
         """Whether the modules of one package of the set import another one; None if they could not be read."""
         ...
 
+    def imports_module(self, installed: InstalledSet, requiring: str, module: str) -> bool | None:
+        """Whether a package of the set imports a module or one above it; None if it could not be read."""
+        ...
+
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
         ...

@@ -71,6 +71,9 @@ class FixedIndex:
     def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
         return self.imported.get((requiring, name)) if requiring in installed.versions else None
 
+    def imports_module(self, installed: InstalledSet, requiring: str, module: str) -> bool | None:
+        return self.imports_package(installed, requiring, module)
+
     def is_published_from(self, name: str, url: str) -> bool:
         return f"huggingface/{name}" in url
 

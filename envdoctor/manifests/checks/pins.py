@@ -26,6 +26,7 @@ from envdoctor.manifests.checks.fitting_releases import (
     other_python,
     requirer_that_excludes,
 )
+from envdoctor.manifests.checks.imported_modules import if_module_is_imported
 from envdoctor.manifests.checks.optional_uses import if_option_is_taken
 from envdoctor.manifests.checks.replaced_torch import correction_of_pins, correction_of_replaced_torch
 from envdoctor.manifests.checks.unlisted_releases import (
@@ -74,12 +75,15 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             is_chosen = substitution.pinned or in_image or _is_torch_of_clone(environment, substitution)
             is_judged = not _is_cpu_build(substitution) and not _is_of_other_index(context, environment, substitution)
             is_judged &= not _is_override(context, substitution)
+            is_judged &= not _follows_replaced_torch(context, environment, substitution)
             if is_used and not is_chosen and is_judged:
                 by_package.setdefault((substitution.package.name, is_known), []).append(substitution)
         for (_, is_known), substitutions in by_package.items():
             problem = incompatible_release(context, environment, substitutions)
             problem = if_not_seeded(context, substitutions[0].package, problem)
-            problem = if_option_is_taken(context, [each.violation.rule.id for each in substitutions], problem)
+            violations = [each.violation for each in substitutions]
+            problem = if_option_is_taken(context, [each.rule.id for each in violations], problem)
+            problem = if_module_is_imported(context, environment.state, violations, problem)
             sources = unread_repositories(context, environment.state) if _is_too_old(substitutions) else ()
             if sources:
                 problem = _not_certain(problem, f"{list_sources(sources)} was not read and can require a newer one")
@@ -128,6 +132,14 @@ def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Subs
     """Whether torchvision or torchaudio of an image no longer fits a torch that replaces the one of the image."""
     packages = _packages_of_evidence(environment, substitution)
     return any(name in COMPANIONS and package.origin == IMAGE_ORIGIN for name, package in packages.items())
+
+
+def _follows_replaced_torch(
+    context: GuideContext, environment: CorrectedEnvironment, substitution: Substitution
+) -> bool:
+    """Whether torchvision or torchaudio only lacks the pinned torch, which a later step replaces: RUN010."""
+    is_companion = substitution.violation.rule.id == "PKG002" and environment.state.resolution != "partial"
+    return is_companion and bool(correction_of_replaced_torch(context, environment.state.name))
 
 
 def _is_torch_of_clone(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
@@ -272,13 +284,15 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 continue
             if _is_of_other_index(context, environment, substitution) or _is_override(context, substitution):
                 continue
+            if _follows_replaced_torch(context, environment, substitution):
+                continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]
             if environment.state.resolution == "conflict" and not all(package.pinned for package in involved):
                 continue  # a step fails, so that the versions of other packages are not known
             last = max(involved, key=lambda package: package.line, default=package)
             fix, remedies = correction_of_pins(context, environment, substitution)
-            yield if_option_is_taken(context, [violation.rule.id], Problem(
+            problem = if_option_is_taken(context, [violation.rule.id], Problem(
                 problem.status,
                 problem.message,
                 (
@@ -291,3 +305,4 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 cause=violation.problem.cause or violation.rule.cause,
                 url=violation.rule.url,
             ))  # fmt: skip
+            yield if_module_is_imported(context, environment.state, [violation], problem)

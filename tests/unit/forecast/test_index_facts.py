@@ -376,6 +376,24 @@ def test_whether_a_package_imports_what_it_requires() -> None:
     assert found == [True, False, None]
 
 
+@each_case(
+    ("statement", "is_imported"),
+    [
+        ("from base.models.bert import load", False),
+        ("import based.exporters", False),
+        ("import base.exporters.tasks.tests", True),
+        ("from base.exporters import tasks", True),
+        ("from base import load", True),  # it can be of any module
+    ],
+)
+def test_whether_a_package_imports_a_module_of_another_one(statement: str, is_imported: bool) -> None:
+    files = ("swift/__init__.py", f"def load():\n    {statement}"), ("swift/tests/test_a.py", "import base")
+    installed = InstalledSet({"swift": "1.0", "base": "2.0"}, [], "3.12", "x86_64")
+    with reading(*BASE, package("swift", "1.0", NEW, *files)) as reader:
+        assert reader.imports_module(installed, "swift", "base.exporters.tasks") is is_imported
+        assert reader.imports_module(installed, "absent", "base.exporters.tasks") is None
+
+
 def test_the_packages_that_others_bring() -> None:
     requires = ('plots>=1 ; python_version < "3.11"', 'skipped ; extra == "tests"', "nowhere")
     releases = (

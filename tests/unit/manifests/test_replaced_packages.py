@@ -31,6 +31,18 @@ def test_conda_selects_the_companions_of_its_torch(solver: UvStepSolver, tmp_pat
     assert found(audit(tmp_path, text, solver), "RUN010") == []
 
 
+@each_case("companion", ["torchvision", "torchvision==0.19.0"])
+def test_a_companion_of_a_replaced_torch_has_no_finding_of_its_own(
+    companion: str, solver: UvStepSolver, tmp_path: Path
+) -> None:
+    """uv keeps torchvision, which fits the torch of its step; to keep that torch corrects both."""
+    for version, requires in (("1.0", "torch>=2"), ("2.0", "torch>=2.8")):
+        write_wheel(tmp_path / "wheels", "uses-torch", version, requires=[requires])
+    steps = f"uv pip install torch==2.4.0 {companion}", "uv pip install uses-torch"
+    result = audit(tmp_path, sh("uv venv --python 3.12", *steps), solver)
+    assert [(each.id, each.line) for each in result.findings if each.status == "error"] == [("RUN010", 5)]
+
+
 def test_the_earlier_torch_is_kept_where_a_release_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:
     """An open package has an older release for torch 2.4. A pinned one has none; torchvision follows its torch."""
     for version, requires in (("1.0", "torch>=2"), ("2.0", "torch>=2.8")):
