@@ -22,6 +22,7 @@ _PROMPT = re.compile(
     r"|In \[\d*\]:(?= [!%]pip)|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s*(?<=\s)[!%]?(.*)",
     re.DOTALL,
 )
+_SCRIPT_OF_ROOT = re.compile(r"# (?:\./|(?:bash|sh) (?:[\w-]+/)*[\w-]+\.sh\b)\S*")
 _LINE_NUMBER = re.compile(r"\A\s*(\d{1,4})[.:|)]?\s+(?=\S)")
 _INSTALL_COMMAND = re.compile(
     r"(?:sudo\s+)?(?:(?:uv\s+)?pip3?|python3?\s+-m\s+pip|conda|mamba)\s+(?:install|uninstall|create|activate)\s"
@@ -109,14 +110,16 @@ def without_prompt(line: str) -> str:
 def strip_prompts(lines: tuple[Line, ...], *, console: bool) -> tuple[Line, ...]:
     """The commands of a shell session without prompts and output. A script is returned unchanged.
 
-    `> ` is a prompt where each line has it. An install command without a prompt is output in a console block only. So
-    is an indented prompt after one that is not: a program printed the command.
+    `> ` is a prompt where each line has it, and `# ` where each line starts a script: `# ./train.sh`. An install
+    command without a prompt is output in a console block only. So is an indented prompt after one that is not: a
+    program printed the command.
     """
     lines = _strip_line_numbers(lines)
     matches = [_PROMPT.fullmatch(text) for _, text in lines]
     if not any(matches):
         if all(text.startswith(("> ", "#")) or not text.strip() for _, text in lines):
-            return tuple((number, text.removeprefix("> ")) for number, text in lines)
+            is_of_root = all(_SCRIPT_OF_ROOT.match(text) or not text.strip() for _, text in lines)
+            return tuple((number, text.removeprefix("# " if is_of_root else "> ")) for number, text in lines)
         return () if console and any(text.startswith(">>> ") for _, text in lines) else lines
     if console and any(match and not text[:1].isspace() for match, (_, text) in zip(matches, lines, strict=True)):
         matches = [None if text[:1].isspace() else match for match, (_, text) in zip(matches, lines, strict=True)]

@@ -207,6 +207,10 @@ def test_strip_prompts() -> None:
     assert strip_prompts(lines, console=True) == ((1, "pip install a \\"), (2, "  b"), (4, "pip list"))
     printed = ((1, "$ tool fix"), (2, "use a newer release:"), (3, "  $ pip install -U a"), (4, "$ pip list"))
     assert strip_prompts(printed, console=True) == ((1, "tool fix"), (4, "pip list"))
+    of_root = ((1, "# ./train.sh"), (2, "# bash scripts/eval.sh --fast"))
+    assert strip_prompts(of_root, console=False) == ((1, "./train.sh"), (2, "bash scripts/eval.sh --fast"))
+    comments = ((1, "# ./train.sh"), (2, "# then evaluate"))
+    assert strip_prompts(comments, console=False) == comments
     assert strip_prompts(printed[2:3], console=True) == ((3, "pip install -U a"),)
     prompts = ((1, "# with pip"), (2, "> pip install a"), (3, ""))
     assert strip_prompts(prompts, console=False) == ((1, "# with pip"), (2, "pip install a"), (3, ""))
