@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from envdoctor.knowledge.releases import leading_name, normalize_name
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.locking.source_releases import name_and_specifier
 from envdoctor.locking.uv import parse_messages
 
 BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
@@ -76,6 +78,18 @@ def requiring_requirements(conflict: str, requirements: Sequence[str]) -> list[s
 def _name(text: str) -> str:
     match = re.match(_NAME, text)
     return normalize_name(match[0]) if match else ""
+
+
+def accepted_by(requirements: Sequence[str], pins: Iterable[str]) -> frozenset[str]:
+    """The installed releases that the requirements of a step itself accept."""
+    stated = [name_and_specifier(text) for text in requirements]
+    return frozenset(
+        pin for pin in pins
+        if not any(
+            name == leading_name(pin) and specifier and satisfies(pin.partition("==")[2], specifier) is False
+            for name, specifier in stated
+        )
+    )  # fmt: skip
 
 
 def without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:

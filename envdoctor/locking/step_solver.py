@@ -24,6 +24,7 @@ from envdoctor.locking.step_conflicts import (
     BOUND_TO_TORCH,
     absent_extras,
     absent_requirement,
+    accepted_by,
     conflicting_requirements,
     describe_conflict,
     requiring_requirements,
@@ -46,7 +47,7 @@ _MAX_PASSED_OVER = 4
 _MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
 _MAX_REFUSED = 4  # packages whose older releases pip refuses as well
-_MAX_RELEASED = 4  # runs with fewer installed releases each
+_MAX_RELEASED = 10  # runs with fewer installed releases each
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 # Of a long explanation, only the end is kept.
 _NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
@@ -260,10 +261,8 @@ class UvStepSolver:
         index lacks the wheel for this Python. For a constraint, uv reads all indexes. The installed releases that the
         solution has stay: else uv would exchange torch to keep an old setuptools.
         """
-        kept = frozenset(
-            pin for pin in question.preferences
-            if pin not in _pins(solution) and leading_name(pin) in solution.versions
-        )  # fmt: skip
+        changed = {pin for pin in question.preferences if leading_name(pin) in solution.versions} - {*_pins(solution)}
+        kept = accepted_by(question.requirements, changed)
         named = {leading_name(text) for text in question.requirements}
         known = {leading_name(pin) for pin in question.preferences}
         held = sorted(set(question.preferences) & set(_pins(solution)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import chain
 
 from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.standard_library import LibraryChange, find_name, later_names, removed_names
 from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.manifests.certain_packages import certain_packages
+from envdoctor.manifests.checkout_code import MAX_MODULES, Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
@@ -103,14 +106,14 @@ def _removed_import(
     package = state.packages[found.user.name]
     if package.name not in certain_packages(context.trace, state):
         return
-    patching = _may_be_set(found.name, state)
+    patching = _setting_code(found.name, state, context.guide.checkout)
     line = line_of(context, package.line, package.reason)
     what, _, version = found.since.partition(" ")
     where = "its import fails" if found.is_loaded else "the import of that module fails"
     status: Status = "error" if found.is_loaded else "warning"
     if package.is_dependency:
         status = "warning" if found.is_loaded else "info"
-    unless = f" (unless the code of {patching}, which was not read, sets it first)" if patching else ""
+    unless = f" (unless {patching} sets it first)" if patching else ""
     yield Problem(
         "info" if patching else status,
         f"{found.user} imports {found.name}, which {found.since} removed: {where} with {installed}{unless}",
@@ -125,13 +128,20 @@ def _removed_import(
     )
 
 
-def _may_be_set(name: str, state: EnvironmentState) -> str:
-    """A package from a repository, whose code can set an attribute that a module of Python no longer has.
+def _setting_code(name: str, state: EnvironmentState, checkout: Checkout | None) -> str:
+    """The code that can set an attribute of a module of Python: a file of the checkout, or a repository.
 
-    DeepSeek-VL2 sets `collections.Mapping` before it imports attrdict.
+    DeepSeek-VL2 and Janus set `collections.Mapping` before they import attrdict.
     """
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        return ""
+    paths = sorted(each for each in checkout.paths if each.endswith(".py"))[:MAX_MODULES] if checkout else ()
+    sets = re.compile(rf"\bsetattr\(\s*{re.escape(module)}\s*,|\b{re.escape(module)}\.{attribute}\s*=(?!=)")
+    setting = (path for path in paths if checkout and sets.search(checkout.text(path)))
     unread = (each.name for each in state.packages.values() if each.origin == URL_ORIGIN and not each.wheel)
-    return next(unread, "") if "." in name else ""
+    repositories = (f"the code of {each}, which was not read," for each in unread)
+    return next(chain(setting, repositories), "")
 
 
 @rule(

@@ -69,6 +69,19 @@ def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_
     assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
 
 
+def test_pins_of_many_installed_packages_replace_no_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    """An index that is read first lists the installed torch without a wheel: uv discards it as a preference."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("torch", "2.15.0"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    tools = [f"tool-{letter}" for letter in "abcdef"]
+    for tool in tools:
+        write_wheel(tmp_path / "wheels", tool, "1.0")
+        write_wheel(tmp_path / "wheels", tool, "2.0")
+    pins = " ".join(f"{tool}==1.0" for tool in tools)
+    text = sh(f"pip install torch {' '.join(tools)}", f"pip install 'torch>=2' {pins}")
+    assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
+
+
 def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
     """Without a placeholder for the archive, uv takes the series that the installed torch fits."""
     write_wheel(tmp_path / "wheels", "serving", "0.3.6")

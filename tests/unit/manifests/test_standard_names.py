@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import py, sh
+from support.text_files import write_files
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.knowledge.standard_library import find_name, later_names, removed_names
 from envdoctor.resolution.index_facts import IndexedRelease, RemovedImport
 
@@ -30,6 +33,27 @@ def test_a_package_imports_what_python_removed(name: str) -> None:
     found = findings(sh(*environment.split(" && "), "pip install attrs-of"), solver, "RUN134")
     assert [each.status for each in found] == ([status] if status else [])
     assert all(f"imports {removed}, which Python 3.10 removed" in each.message for each in found)
+
+
+PATCHES: dict[str, tuple[str, str]] = {
+    "each name of the module": ("for name in collections.abc.__all__:\n    setattr(collections, name, 1)\n", "info"),
+    "the name": ("collections.Mapping = collections.abc.Mapping\n", "info"),
+    "a comparison": ("same = collections.Mapping == dict\n", "error"),
+    "another name": ("collections.Sized = collections.abc.Sized\n", "error"),
+}
+
+
+@each_case("name", [*PATCHES])
+def test_code_of_the_checkout_sets_what_python_removed(name: str, tmp_path: Path) -> None:
+    code, status = PATCHES[name]
+    write_files(tmp_path, {"model/__init__.py": f"import collections.abc\n{code}"})
+    solver = FixedSolver(FixedIndex(), {"attrs-of": "2.0.1"})
+    solver.index.removed = [RemovedImport(OLD, "collections.Mapping", "Python 3.10", "a/b.py:4", "attrs_of.whl")]
+    text = sh("uv venv --python 3.12", "pip install attrs-of")
+    found = audit_text(text, str(tmp_path / "README.md"), None, solver).result.findings
+    found = [each for each in found if each.id == "RUN134"]
+    assert [each.status for each in found] == [status]
+    assert ("unless model/__init__.py sets it first" in found[0].message) == (status == "info")
 
 
 @each_case("imported, status", [(True, "warning"), (False, "info"), (None, "warning")])
