@@ -55,6 +55,12 @@ def built_repositories(context: GuideContext) -> Iterator[BuiltRepository]:
                     yield BuiltRepository(install, requirement, row, release, is_fork)
 
 
+def repository_of_clone(url: str) -> str:
+    """The repository, `owner/name`, of the URL of a clone; empty if the URL has another form."""
+    address = _CLONED.fullmatch(url)
+    return address[1] if address else ""
+
+
 def release_of(reference: str) -> str:
     """The release of a reference: a version of its tag, `main`, or empty for a commit or another branch.
 
@@ -87,8 +93,8 @@ def _row_at(
     clone = _clone_of(context, install, place)
     is_true = row is not None and (row.is_true_of(clone.reference) if clone else not row.commits)
     row = row if is_true else None
-    owner = _CLONED.fullmatch(clone.url) if clone else None
-    return row, release_of(clone.reference) if clone else "", owner[1] if owner and row and not row.folder else ""
+    owner = repository_of_clone(clone.url) if clone and row and not row.folder else ""
+    return row, release_of(clone.reference) if clone else "", owner
 
 
 def _directory(context: GuideContext, install: InstallStep) -> str:

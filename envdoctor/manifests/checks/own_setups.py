@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import Clone, directory_of_clone
+from envdoctor.manifests.built_repositories import built_repositories, repository_of_clone
 from envdoctor.manifests.checks.builds import ISOLATION
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.isolated_builds import is_isolated
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 
@@ -24,7 +28,7 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
 
     torch, numpy and Cython are only there if pyproject.toml requires them. setuptools 82 has no pkg_resources.
     """
-    reported: set[str] = set()
+    reported: set[str] = {*_clones_of_reported(context)}
     for install in context.trace.installs:
         is_isolated = builds_in_isolation(install)
         python = install.before.python or context.trace.python
@@ -32,9 +36,14 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
             is_old = satisfies(python, _FIRST_PYTHON) is False
             modules = [each for each, _ in build.imports if not (each == "pkg_resources" and is_old)]
             is_kept = install.action.no_build_isolation or (is_isolated is False and not build.has_pyproject)
-            if not modules or is_kept or install.action.built_with_torch or build.url in reported:
+            if (
+                not modules
+                or is_kept
+                or install.action.built_with_torch
+                or (place := posixpath.normpath(build.url)) in reported
+            ):
                 continue
-            reported.add(build.url)
+            reported.add(place)
             line = line_of(context, install.action.line, build.url)
             # With another torch than the project requires, the build would be for one that is replaced next.
             bounds = {each.name: each.specifier for each in install.action.requirements}
@@ -60,3 +69,12 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
                 line=line,
                 proven=("isolation",) if build.has_pyproject else (),
             )  # fmt: skip
+
+
+def _clones_of_reported(context: GuideContext) -> Iterator[str]:
+    """The directories of repositories that another way through the guide builds by their address: RUN040."""
+    built = (each for each in built_repositories(context) if "torch" in each.row.modules and is_isolated(each))
+    repositories = {each.row.repository.lower() for each in built if each.requirement.url.startswith("git+")}
+    for clone in context.actions(Clone):
+        if repository_of_clone(clone.url).lower() in repositories:
+            yield directory_of_clone(clone.url)

@@ -330,6 +330,16 @@ def test_a_build_gets_the_torch_that_its_project_requires(tmp_path: Path) -> Non
     ]
 
 
+@each_case(("first", "reported"), [("pip install git+{}", ["RUN040"]), ("pip install termcolor", ["RUN178"])])
+def test_two_ways_to_build_a_project_have_one_finding(first: str, reported: list[str], tmp_path: Path) -> None:
+    """INSTALL.md of Detectron2 installs it by its address, or as a clone."""
+    url = "https://github.com/facebookresearch/detectron2.git"
+    (tmp_path / "setup.py").write_text("import torch\nfrom setuptools import setup\nsetup(name='detectron2')\n")
+    guide = (first.format(url), "", "# Or, from a local clone:", f"git clone {url}", "pip install -e detectron2")
+    found = audit(tmp_path / "INSTALL.md", "uv venv -p 3.12 --seed", *guide).findings
+    assert [each.id for each in found if each.cause == "build-isolation-no-torch"] == reported
+
+
 @each_case("text, is_own", [
     ("Please follow them to install parts and its dependencies.", False),
     ("pip install parts...", False),
