@@ -69,12 +69,14 @@ def guide_command(command: str) -> tuple[Remedy, ...]:
     return (remedy_of([UserCommand(command=command)]),)
 
 
-def install_step(*packages: str, backend: str = "") -> tuple[Remedy, ...]:
+def install_step(*packages: str, backend: str = "", no_build_isolation: bool = False) -> tuple[Remedy, ...]:
     """Install requirements of the guide with others."""
-    return (remedy_of([Install(packages=packages, backend=backend)]),)
+    return (remedy_of([Install(packages=packages, backend=backend, no_build_isolation=no_build_isolation)]),)
 
 
-def install_with(install: InstallStep, *more: str, backend: str = "", without: str = "") -> tuple[Remedy, ...]:
+def install_with(
+    install: InstallStep, *more: str, backend: str = "", without: str = "", no_build_isolation: bool = False
+) -> tuple[Remedy, ...]:
     """Install the requirements of a step with others in one command, in which its requirements files stay files.
 
     `without` is a package whose requirement is left out. There is no command for a long list of a manifest.
@@ -88,8 +90,11 @@ def install_with(install: InstallStep, *more: str, backend: str = "", without: s
     ]
     if files:
         command = shell_command("uv pip install {} {}", [f"--requirements={file}" for file in files], [*texts, *more])
+        command += " --no-build-isolation" if no_build_isolation else ""
         return (remedy_of([UserCommand(command=command + (f" --torch-backend={backend}" if backend else ""))]),)
-    return install_step(*texts, *more, backend=backend) if len(texts) <= _MAX_REQUIREMENTS else ()
+    if len(texts) > _MAX_REQUIREMENTS:
+        return ()
+    return install_step(*texts, *more, backend=backend, no_build_isolation=no_build_isolation)
 
 
 def _words(command: str) -> list[str]:

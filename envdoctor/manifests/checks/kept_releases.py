@@ -27,7 +27,9 @@ def keep_or_choose(
     backend = f"cu{old.cuda.replace('.', '')}" if old.name == "torch" and old.cuda not in ("", "cpu") else ""
     if not is_prerelease(old.version) and _can_keep(context, install, old, pin):
         kept_build = backend if old.origin.startswith("the PyTorch") else ""
-        command = install_with(install, pin, backend=kept_build, without=old.name)
+        # The earlier step has installed what the builds of this one import.
+        is_direct = install.action.no_build_isolation
+        command = install_with(install, pin, backend=kept_build, without=old.name, no_build_isolation=is_direct)
         fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
         return fix, command
     needed = f"{new.name}=={public_part(new.version)}"

@@ -50,11 +50,13 @@ def test_the_earlier_torch_is_kept_where_a_release_accepts_it(solver: UvStepSolv
     write_wheel(tmp_path / "wheels", "needs-older", "1.0", requires=["uses-torch"])
     first = "pip install torch==2.4.0 torchvision==0.19.0"
     commands = {}
-    for step in ("pip install -U needs-older", "pip install uses-torch==2.0"):
+    steps = "pip install -U needs-older", "pip install --no-build-isolation uses-torch", "pip install uses-torch==2.0"
+    for step in steps:
         (replaced,) = found(audit(tmp_path, sh(first, step), solver), "RUN010")
         ((commands[step],),) = [remedy.commands for remedy in replaced.remedies]
     assert list(commands.values()) == [
         "uv pip install needs-older torch==2.4.0",
+        "uv pip install uses-torch torch==2.4.0 --no-build-isolation",
         "uv pip install uses-torch==2.0 torch==2.15.0 torchvision --torch-backend=cu132",
     ]
 
