@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterator
 
 from envdoctor.forecast.module_imports import ModuleImports
@@ -43,7 +44,11 @@ def _first(
     if not mentioning:
         return None
     modules = {path: module for module, path in imports.paths.items()}
+    # Python finds its own module before one of the same name in site-packages, such as that of pathlib 1.0.1.
+    shadowed = sys.stdlib_module_names - removed.keys()
     for path in imports.loaded_files(package):
+        if modules[path].partition(".")[0] in shadowed:
+            continue
         for each in imports.imports_of(modules[path]) if path in mentioning else ():
             found = find_name(removed, each.module, each.name) if each.top not in imports.tops else None
             if found:

@@ -194,8 +194,7 @@ class UvStepSolver:
         for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
             name, version = leading_name(pin), pin.rpartition("=")[2]
             current = solution.versions[name]
-            is_installed = any(leading_name(each) == name for each in question.preferences)
-            if is_installed or series(current) == series(version):
+            if f"{name}=={current}" in question.preferences or series(current) == series(version):
                 continue
             attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
             newer = self._solution(attempt)

@@ -10,7 +10,7 @@ from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.releases import releases_that_pin, required_specifier
 from envdoctor.knowledge.torch_builds import known_builds, torch_releases
-from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
+from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
@@ -191,10 +191,14 @@ def _packages(
     requirements = _by_name(action.requirements)
     for name, full in solution.versions.items():
         version = public_part(full) if name in TORCH_FAMILY or full.endswith("+installed") else full
-        before = installed.get(name)
-        if before and public_part(before.version) == public_part(version):
+        before, requirement = installed.get(name), requirements.get(name)
+        if (
+            before
+            and public_part(before.version) == public_part(version)
+            and not _is_other_build(before, requirement)
+        ):
             yield name, _required_today(before, solution)
-        elif requirement := requirements.get(name):
+        elif requirement:
             yield name, ResolvedPackage(
                 name, version, requirement.line, requirement.text, bool(requirement.pin),
                 specifier=requirement.specifier,
@@ -207,6 +211,12 @@ def _packages(
             first = first or _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
             reason = f"required by {first} {public_part(solution.versions.get(first, ''))}".rstrip()
             yield name, ResolvedPackage(name, version, line, reason)
+
+
+def _is_other_build(installed: ResolvedPackage, requirement: InstallRequirement | None) -> bool:
+    """Whether a pin names the build for another CUDA version than the installed one: `torch==1.12.1+cu116`."""
+    cuda = cuda_of_local(requirement.pin) if requirement else ""
+    return bool(cuda and installed.cuda) and cuda != installed.cuda
 
 
 def _by_name(requirements: Sequence[InstallRequirement]) -> dict[str, InstallRequirement]:

@@ -115,6 +115,13 @@ def test_imports_of_what_python_removed(name: str) -> None:
         assert all(each.place.startswith("old/mapping.py:") for each in found)
 
 
+@each_case("module, is_removed", [("pathlib", False), ("paths", True)])
+def test_python_finds_its_own_module_first(module: str, is_removed: bool) -> None:
+    with serve(package(module, (f"{module}.py", "from collections import Sequence"), day="2019-02-01")) as index:
+        found = reader(index).removed_imports(installed(module)._replace(python="3.13"))
+    assert bool(found) == is_removed
+
+
 @each_case(
     "name, code, expected",
     [

@@ -71,6 +71,13 @@ def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_
     assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
 
 
+def test_a_pin_with_a_local_version_selects_another_build(solver: UvStepSolver, tmp_path: Path) -> None:
+    """torchvision brings the torch of PyPI, which is for CUDA 12.1."""
+    pin = "pip install torch==2.4.0+cu118 --extra-index-url https://download.pytorch.org/whl/cu118"
+    text = sh("uv venv --python 3.12", "uv pip install torchvision==0.19.0", pin)
+    assert audit(tmp_path, text, solver).resolution.endswith("torch 2.4.0+cu118")
+
+
 def test_pins_of_many_installed_packages_replace_no_torch(solver: UvStepSolver, tmp_path: Path) -> None:
     """An index that is read first lists the installed torch without a wheel: uv discards it as a preference."""
     mirror = index_without_wheels(tmp_path / "mirror", ("torch", "2.15.0"))

@@ -61,14 +61,16 @@ def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolve
 
 
 @pytest.mark.parametrize(
-    ("requirements", "selected"),
+    ("requirements", "before", "selected"),
     [
-        ("limits-files files-user", {"limits-files": "2.0", "files": "1.0"}),
-        ("files limits-files", {"limits-files": "1.0", "files": "2.0"}),  # pip selects the first one first
+        ("limits-files files-user", "", {"limits-files": "2.0", "files": "1.0"}),
+        ("files limits-files", "", {"limits-files": "1.0", "files": "2.0"}),  # pip selects the first one first
+        ("limits-files files-user", "limits-files==1.0", {"limits-files": "1.0", "files": "2.0"}),
+        ("limits-files files-user", "limits-files==2.0", {"limits-files": "2.0", "files": "1.0"}),  # uv replaces it
     ],
 )
 def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
-    requirements: str, selected: dict[str, str], solver: UvStepSolver, tmp_path: Path
+    requirements: str, before: str, selected: dict[str, str], solver: UvStepSolver, tmp_path: Path
 ) -> None:
     """uv returns after many conflicts to a dependency, and then selects an old release of what limits it."""
     for name, version, requires in (
@@ -79,6 +81,7 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     audit(tmp_path, sh(f"pip install {requirements}"), solver)
     (question,) = solver.solved
     old = StepSolution({"limits-files": "1.0", "files": "2.0", "files-user": "1.0"})
+    question = question._replace(preferences=tuple(filter(None, [before])))
     found_by_pip = solver._named_first(question, old).versions
     assert {name: found_by_pip[name] for name in selected} == selected
 
