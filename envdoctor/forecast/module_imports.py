@@ -33,7 +33,8 @@ class ModuleImports:
         self.sources = sources
         self.kept = kept
         self.is_changed = False
-        self.paths = {module_name(path): path for path in reversed(sources.paths)}
+        paths = (path for path in reversed(sources.paths) if path != "setup.py")  # of a source archive
+        self.paths = {module_name(path): path for path in paths}
         self.tops = frozenset(module.partition(".")[0] for module in self.paths)
         self._parsed: dict[str, tuple[CodeImport, ...]] = {}
         self._matching: dict[str, frozenset[str]] = {}

@@ -275,6 +275,14 @@ def test_the_uses_of_a_source_archive() -> None:
     assert [(each.place, each.wheel) for each in found.missing] == [("user/__init__.py:1", "user-1.0.tar.gz")]
 
 
+def test_a_build_file_is_no_module_of_its_package() -> None:
+    """openai-whisper has the module whisper; `import whisper` does not run the setup.py of its archive."""
+    files = ("setup.py", "from base import old\n"), ("other_name/__init__.py", "import base\n")
+    with reading(*BASE, Release("user", "1.0", OLD, is_source=True, files=files)) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert found.missing == []
+
+
 def test_a_replaced_package_without_the_module() -> None:
     """A name on the index that another project took over after the release: it has only a source archive."""
     code = ("user/__init__.py", "from places.airports import LIST")
