@@ -30,7 +30,7 @@ from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-8"  # increase the number when what is compared changes
+FOLDER = "compared-names-9"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
