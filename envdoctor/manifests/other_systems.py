@@ -11,7 +11,7 @@ from operator import itemgetter
 from envdoctor.manifests.markdown import Block
 
 _SYSTEM = (
-    r"(?:Windows|mac ?OS|OS ?X|Apple Silicon|Mac"
+    r"(?:Windows(?: ML| Server)?|DirectML|mac ?OS|OS ?X|Apple Silicon|Mac"
     r"|(?:Huawei )?Ascend(?: NPU)?|(?:AMD )?ROCm|AMD GPUs?|Intel (?:GPU|XPU|Gaudi))"
     r"(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
 )

@@ -218,6 +218,7 @@ OTHER_SYSTEMS = (
     f"## Setup for macOS\n\n### Packages\n\n{block('pip install torch')}\n\n## Linux\n\n{block(A)}\n",
     f"## Windows demo install guide\n\n- {block('pip install pywin32', '  ').strip()}\n\n## Linux\n\n{block(A)}\n",
     f"{block(A)}\n\n## Apple Silicon (M1/M2 Chips)\n\nPyTorch 1.13 has it.\n\n{block('pip install torch==1.13.0')}\n",
+    f"{block(A)}\n\n### Windows ML\n\nTo use it, run\n\n{block('pip install onnxruntime-windowsml')}\n",
     f"## Windows\n\nRun this first.\n\n{block('pip install triton-windows')}\n\n## Others\n\n{block(A)}\n",
     f"{block(A)}\n<details><summary>For Windows users</summary>\n\n#### B\n\n{block('pip install b')}\n</details>\n",
     f"{block(A)}\n<details>\n<summary>For <b>Ascend NPU</b></summary>\n\nA\n\n{block('pip install b')}\n</details>\n",
