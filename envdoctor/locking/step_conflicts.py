@@ -9,6 +9,7 @@ from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.source_releases import name_and_specifier
 from envdoctor.locking.uv import parse_messages
+from envdoctor.resolution.step import StepSolution
 
 BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -18,6 +19,7 @@ _ABSENT = re.compile(
     rf"no version of ({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)?|({_NAME}) was not found in the package registry"
 )
 _DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
+_EXACT = re.compile(r"==[^*]+$")
 _STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
 
@@ -99,3 +101,13 @@ def without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
     if any(leading_name(pin) == "torch" for pin in excluded):
         excluded |= {pin for pin in kept if BOUND_TO_TORCH.match(pin)}
     return kept - excluded if excluded else frozenset()
+
+
+def among_pins(solution: StepSolution, requirements: Sequence[str]) -> StepSolution | None:
+    """The conflicts that another index cannot solve: those of releases that the step names exactly."""
+    conflicts = [
+        each for each in (solution.conflict, *solution.further_conflicts)
+        if not absent_requirement(each, requirements)
+        and all(_EXACT.search(text) for text in conflicting_requirements(each, requirements))
+    ]  # fmt: skip
+    return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
-from envdoctor.knowledge.versions import newest_patch
+from envdoctor.knowledge.versions import newest_patch, public_part
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, newer_source, releases_to_build
 from envdoctor.locking.step_conflicts import (
@@ -25,7 +25,7 @@ from envdoctor.locking.step_conflicts import (
     absent_extras,
     absent_requirement,
     accepted_by,
-    conflicting_requirements,
+    among_pins,
     describe_conflict,
     requiring_requirements,
     without_excluded,
@@ -52,7 +52,6 @@ _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*
 # Of a long explanation, only the end is kept.
 _NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
 _REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
-_EXACT = re.compile(r"==[^*]+$")
 
 
 class _Attempt(NamedTuple):
@@ -107,7 +106,7 @@ class UvStepSolver:
                     break
                 solution = self._solve(question)
             if solution and not question.is_of_uv:
-                solution = self._named_first(question, solution)
+                solution = self._companion_first(question, self._named_first(question, solution))
                 solution = self._with_refused(question, solution)
             if solution and question.is_of_uv:
                 solution = self._with_older_builds(question, solution)
@@ -116,7 +115,7 @@ class UvStepSolver:
             self.solved[question] = solution
         solution = self.solved[question]
         if solution and solution.conflict and problem.has_other_index:
-            return _among_pins(solution, question)
+            return among_pins(solution, question.requirements)
         return solution
 
     def _solve(self, question: StepQuestion) -> StepSolution | None:
@@ -206,6 +205,18 @@ class UvStepSolver:
                 solution = newer
         return solution
 
+    def _companion_first(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
+        """The solution with the newest torchvision, for which pip replaces an installed torch.
+
+        sentence-transformers 2.2.2 requires it: pip 26.3 replaces torch 2.7.1+cu118 (tried 2026-11-29), uv keeps it.
+        """
+        installed = {leading_name(pin) for pin in question.preferences}
+        current = public_part(solution.versions.get("torchvision", ""))
+        if not current or "torch" not in installed or "torchvision" in installed:
+            return solution
+        attempt = self._run(question._replace(constraints=(*question.constraints, f"torchvision>{current}")))
+        return self._solution(attempt) if attempt.lines else solution
+
     def _with_refused(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the packages of which pip accepts no release that the others permit.
 
@@ -263,6 +274,7 @@ class UvStepSolver:
         changed = {pin for pin in question.preferences if leading_name(pin) in solution.versions} - {*_pins(solution)}
         kept = accepted_by(question.requirements, changed)
         named = {leading_name(text) for text in question.requirements}
+        named |= set() if question.is_of_uv else {"torchvision"}  # the newest one, see _companion_first
         known = {leading_name(pin) for pin in question.preferences}
         held = sorted(set(question.preferences) & set(_pins(solution)))
         chosen = [
@@ -378,16 +390,6 @@ class UvStepSolver:
         found = (_LINE.match(line) for line in attempt.lines)
         self.newest[key] = {(normalize_name(match[1]), match[2]) for match in found if match}
         return self.newest[key]
-
-
-def _among_pins(solution: StepSolution, question: StepQuestion) -> StepSolution | None:
-    """The conflicts that another index cannot solve: those of releases that the step names exactly."""
-    conflicts = [
-        each for each in (solution.conflict, *solution.further_conflicts)
-        if not absent_requirement(each, question.requirements)
-        and all(_EXACT.search(text) for text in conflicting_requirements(each, question.requirements))
-    ]  # fmt: skip
-    return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
 
 
 def _pins(solution: StepSolution) -> list[str]:

@@ -86,6 +86,23 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     assert {name: found_by_pip[name] for name in selected} == selected
 
 
+def test_the_torchvision_of_a_dependency_replaces_torch_by_pip(solver: UvStepSolver, tmp_path: Path) -> None:
+    """pip takes the newest torchvision; uv can take the one for the installed torch."""
+    for name, version, requires in (
+        ("torch", "2.7.1", []), ("torch", "2.15.0", []), ("vision-user", "1.0", ["torch", "torchvision"]),
+        ("torchvision", "0.22.1", ["torch==2.7.1"]), ("torchvision", "0.29.2", ["torch==2.15.0"]),
+    ):  # fmt: skip
+        write_wheel(tmp_path / "wheels", name, version, requires=requires)
+    audit(tmp_path, sh("pip install torch==2.7.1", "pip install vision-user"), solver)
+    question = next(each for each in solver.solved if "vision-user" in each.requirements)
+    kept = StepSolution({"vision-user": "1.0", "torch": "2.7.1", "torchvision": "0.22.1"})
+    assert solver._companion_first(question, kept).versions["torch"] == "2.15.0"
+    replaced = StepSolution({"vision-user": "1.0", "torch": "2.15.0", "torchvision": "0.29.2"})
+    assert solver._keep_installed(question, replaced).versions["torch"] == "2.15.0"
+    of_uv = solver._keep_installed(question._replace(is_of_uv=True), replaced)
+    assert (of_uv.versions["torch"], of_uv.versions["torchvision"]) == ("2.7.1", "0.22.1")
+
+
 def test_pins_that_contradict_are_not_proposed(solver: UvStepSolver, tmp_path: Path) -> None:
     first = "pip install torch==2.6.0 torchvision==0.21.0"
     result = audit(tmp_path, sh(first, "pip install --upgrade torch transformers==4.50.0"), solver)
