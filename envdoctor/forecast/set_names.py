@@ -30,7 +30,7 @@ from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-9"  # increase the number when what is compared changes
+FOLDER = "compared-names-10"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
@@ -209,6 +209,8 @@ class SetNames:
         library = self.wheels.library(pair.dependency) if self.wheels.fitting_wheel(pair.dependency) else None
         if library is None:
             return self._absent_module(pair, use)
+        if not library.tops:  # griffe 2 only requires the packages that have its modules
+            return ""
         found = lookup(library, use)
         earlier = self.wheels.library(Pin(pair.dependency.name, pair.before)) if pair.before else None
         if earlier and use.top in earlier.tops - library.tops:  # pkg_resources, which setuptools 82 removed

@@ -1,4 +1,4 @@
-"""A finding on the imports of a checkout's programs, with an index of three packages."""
+"""A finding on the imports of a checkout's programs, with an index of four packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.resolution.index_facts import IndexedRelease
 
-RELEASES = tuple(IndexedRelease(name, "1.0", "2026-10-01") for name in ("chain", "plots", "tables"))
+RELEASES = tuple(IndexedRelease(name, "1.0", "2026-10-01") for name in ("chain", "plots", "tables", "torchaudio"))
 
 
 def audit_imports(path: Path, text: str, **versions: str) -> list[Finding]:

@@ -40,6 +40,9 @@ class _Absent(NamedTuple):
     module: str  # the path of the other file
 
 
+_BUILD_FILES = ("setup.py", "pyproject.toml", "CMakeLists.txt", "meson.build")
+
+
 @rule("RUN239", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=IMPORT_FROM)
 def program_imports_a_name_that_its_checkout_does_not_have(context: GuideContext) -> Iterator[Problem]:
     """A program imports a name from a module of its checkout, and the text of this module does not have the name.
@@ -110,8 +113,10 @@ def _lacks(checkout: Checkout, module: str, name: str) -> bool:
     if words is None or name in words:
         return False
     part = posixpath.join(posixpath.dirname(module), name)
-    is_package = module.endswith("/__init__.py")
-    return not is_package or not checkout.has_name(part)
+    if not module.endswith("/__init__.py"):
+        return True
+    extension = re.compile(rf"\b{re.escape(part.replace('/', '.'))}\b")  # CUDAExtension(name="package._fused")
+    return not checkout.has_name(part) and not any(extension.search(checkout.text(each)) for each in _BUILD_FILES)
 
 
 def _words(text: str) -> frozenset[str] | None:

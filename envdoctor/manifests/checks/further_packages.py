@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.remedies import Remedy
-from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement
+from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement, releases_that_pin
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.evidence import install_step
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.pinned_steps import resolve_with_pin
 from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.rules.torch_install import COMPANIONS
 
 
 def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the command that install further packages, if a release of each fits the pinned torch."""
+    packages = tuple(_companion(context, each) for each in packages)
     limits = tuple(dict.fromkeys(limit for package in packages for limit in _limits(context, package)))
     torch = next((each for each in limits if each.startswith("torch==")), "")
     if torch and (unfit := next((each for each in packages if not _fits(context, each, torch)), "")):
@@ -22,6 +24,15 @@ def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple
         return f"{fix}, or use a newer torch.", ()
     fix = f"Install {', '.join(packages)}; old code can need an old release of {'them' if packages[1:] else 'it'}."
     return fix, install_step(*packages, *limits)
+
+
+def _companion(context: GuideContext, package: str) -> str:
+    """The release of torchvision or torchaudio for the torch of the guide: the newest torchaudio requires none."""
+    torch = context.environments[-1].state.packages.get("torch")
+    if torch is None or package not in COMPANIONS:
+        return package
+    releases = releases_that_pin(package, "torch", public_part(torch.version))
+    return f"{package}=={releases[0]}" if releases else package
 
 
 def _limits(context: GuideContext, package: str) -> tuple[str, ...]:

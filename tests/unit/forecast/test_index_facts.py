@@ -283,6 +283,16 @@ def test_a_build_file_is_no_module_of_its_package() -> None:
     assert found.missing == []
 
 
+def test_a_release_that_only_requires_the_packages_with_its_modules() -> None:
+    """griffe 2 has no file of Python, and requires griffelib, which has the module griffe."""
+    had = package("tools", "1.0", "2023-09-01", ("tools/__init__.py", ""))
+    empty = package("tools", "2.0", NEW, ("tools-2.0.dist-info/NOTES", ""))
+    user = package("user", "1.0", OLD, ("user/__init__.py", "import tools"), requires=("tools",))
+    with reading(had, empty, user) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "tools": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert found.missing == []
+
+
 def test_a_replaced_package_without_the_module() -> None:
     """A name on the index that another project took over after the release: it has only a source archive."""
     code = ("user/__init__.py", "from places.airports import LIST")

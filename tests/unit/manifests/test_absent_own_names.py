@@ -57,6 +57,9 @@ PRESENT: dict[str, dict[str, str]] = {
     },
     "another search path": {"train.py": "import sys\nsys.path.append(input())\nfrom rows import start\n"},
     "an empty module": {"train.py": "from rows import start\n", "rows.py": ""},
+    "an extension that setup.py builds": {
+        "train.py": "from lib import _fused\n", "setup.py": "CUDAExtension(name='lib._fused', sources=['a.cu'])\n",
+    },
     "a compiled module of the package": {"train.py": "from lib import fast\n", "lib/fast.pyx": ""},
 }  # fmt: skip
 

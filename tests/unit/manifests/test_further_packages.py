@@ -29,3 +29,13 @@ def test_a_file_that_lacks_most_modules_is_for_further_packages(
         (tmp_path / path).write_text(content)
     found = audit_imports(tmp_path / name, text, tables="1.0", numpy="2.3.1", pyyaml="6.0.2")
     assert ["imports plots" in each.message for each in found] == [True] * count
+
+
+def test_the_command_for_a_missing_companion_names_its_release(tmp_path: Path) -> None:
+    """torchaudio 2.11 requires no torch: without a release, it comes next to the torch 2.8 of the guide."""
+    (tmp_path / ".git").mkdir()
+    for path, content in FILES.items():
+        (tmp_path / path).write_text(content.replace("plots", "torchaudio"))
+    text = FILES["README.md"].replace("-r requirements.txt", "torch==2.8.0 tables numpy pyyaml")
+    (found,) = audit_imports(tmp_path / "README.md", text, tables="1.0", numpy="2.3.1", pyyaml="6.0.2")
+    assert "torchaudio==2.8.0" in found.remedies[0].commands[0]
