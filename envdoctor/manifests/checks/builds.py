@@ -389,7 +389,9 @@ def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Pro
                 "error",
                 f"{requirement.name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
-                f"Use a toolkit of CUDA {torch.cuda}.",
-                steps("ls -d /usr/local/cuda*", shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda)),
+                f"Use {'an image with the' if install.before.image else 'a'} toolkit of CUDA {torch.cuda}.",
+                steps("ls -d /usr/local/cuda*", shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda))
+                if not install.before.image
+                else (),
                 line=line,
             )

@@ -173,3 +173,13 @@ def test_pip_keeps_the_torch_of_an_image() -> None:
     step = "RUN pip install transformers==4.44.2 accelerate==0.33.0 bitsandbytes==0.41.3\n"
     assert lines("FROM runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04\n" + step, "RUN003") == []
     assert 3 in lines("FROM nvidia/cuda:11.8.0-devel-ubuntu22.04\n" + PIP + step, "RUN003")
+
+
+def test_a_build_in_an_image_gets_no_toolkit_of_the_machine() -> None:
+    """`export` ends with its RUN instruction, and the image has one toolkit."""
+    build = "RUN pip install torch==2.6.0 ninja packaging\nRUN pip install flash-attn --no-build-isolation\n"
+    text = f"FROM nvidia/cuda:11.7.1-cudnn8-devel-ubuntu20.04\n{PIP}{build}"
+    audit = audit_text(text, "Dockerfile", None, None).audit
+    assert audit
+    (found,) = (each for each in audit.findings if each.id == "RUN046")
+    assert (found.fix, found.remedies) == ("Use an image with the toolkit of CUDA 12.4.", ())
