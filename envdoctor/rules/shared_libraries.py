@@ -77,13 +77,14 @@ def _numpy_1(stack: Stack) -> str:
 
 
 def _for_numpy_2(stack: Stack, old: list[tuple[str, str]]) -> list[str]:
-    """One step with the first releases for NumPy 2; none with torch, on which other packages depend."""
+    """One step with the first releases for NumPy 2; none with torch or jaxlib, which others need in their release."""
     python = minor_of(stack.python_version.value or "")
     packages = []
     for name, first in old:
         newer = [row.version for row in releases_in_range(name, f">={first}") if row.has_wheel(python=python)]
         packages.append(f"{name}=={newer[-1] if newer else first}")
-    return [] if any(name == "torch" for name, _ in old) else [shell_command("uv pip install {}", packages)]
+    is_alone = not any(name in ("torch", "jaxlib") for name, _ in old)
+    return [shell_command("uv pip install {}", packages)] if is_alone else []
 
 
 @rule("MKL001", kind="environment", severity=("error", "warning"), cause="mkl-too-new")
