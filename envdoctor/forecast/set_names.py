@@ -357,10 +357,7 @@ class SetNames:
 
     def _cached(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.msgpack.decode(
-                read_file(self._path(pair), SMALL_FILE_BYTES),
-                type=tuple[_MissingUse, ...],
-            )
+            return msgspec.msgpack.decode(read_file(self._path(pair), SMALL_FILE_BYTES), type=tuple[_MissingUse, ...])
         return None
 
     def _keep(self, pair: _Pair, found: tuple[_MissingUse, ...]) -> None:

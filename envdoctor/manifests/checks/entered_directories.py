@@ -171,7 +171,7 @@ def directory_of_home_is_not_made(context: GuideContext) -> Iterator[Problem]:
 
 
 def _homes_of_others(context: GuideContext) -> Iterator[Problem]:
-    """The search paths in the home of a person whom the guide does not name otherwise, once for each home."""
+    """The search paths in the home of a person that the guide does not name elsewhere, once for each home."""
     seen: set[str] = set()
     lines = context.guide.lines
     for command in () if any(map(is_dockerfile, context.guide.blocks)) else context.guide.commands:
