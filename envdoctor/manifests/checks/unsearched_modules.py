@@ -30,7 +30,7 @@ _OF_PROJECT = re.compile(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.fli
 # What puts a directory on the path, or installs the project, in any text of the checkout.
 _SEARCHED = re.compile(
     rf"PYTHONPATH|sources root|pycharm|conda[ -]develop|add2virtualenv|setup\.py\s+(?:develop|install)"
-    rf"|(?:site-packages|sitecustomize|>)[^\n]{{0,80}}\.pth\b"
+    rf"|(?:site-packages|sitecustomize|(?:echo|printf|pwd)\b[^\n]{{0,160}}>)[^\n]{{0,80}}\.pth\b"
     rf"|\bpip3? install\s[^\n`]{{0,200}}?(?:-e\s|--editable|[\s\"']\.{{1,2}}(?:[\[/\"'\s]|$))"
     rf"|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install|run)\b|(?m:^\s*-e\s)|{UNREAD_COMMANDS}",
     re.IGNORECASE,

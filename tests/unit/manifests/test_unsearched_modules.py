@@ -29,6 +29,10 @@ UNSEARCHED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {  # files,
         {"tools/train.py": PROGRAM, "README.md": "Load best_model.pth.\n"},
         ("python tools/train.py --model best_model.pth",), "export PYTHONPATH=.",
     ),
+    "a link to a file of weights": (
+        {"tools/train.py": PROGRAM, "README.md": '<td><a href="https://dl.example.org/model.pth">checkpoint</a></td>\n'},
+        ("python tools/train.py",), "export PYTHONPATH=.",
+    ),
     "after cd": ({"tools/train.py": PROGRAM}, ("cd tools", "python train.py"), "export PYTHONPATH=.."),
     "a module that it loads": (
         {"tools/train.py": "import helpers\n", "tools/helpers.py": PROGRAM}, ("python tools/train.py",),
