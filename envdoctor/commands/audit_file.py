@@ -315,7 +315,7 @@ def _audit_commands(  # noqa: PLR0917
         kind=document.kind,
         coverage=coverage
         if isinstance(solver, NoSolver | None)
-        else with_unread_indexes(coverage, document, audit.unresolved),
+        else with_unread_indexes(coverage, document, (*audit.unresolved, *audit.partial)),
         findings=findings,
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),

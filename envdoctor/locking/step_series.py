@@ -1,4 +1,4 @@
-"""The order of releases and of their series, and the order in which pip selects packages."""
+"""The releases of a solution, their order and that of their series, and the order in which pip selects packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from collections.abc import Sequence
 
 from envdoctor.knowledge.versions import major_minor, satisfies
 from envdoctor.locking.source_releases import name_and_specifier
+from envdoctor.resolution.step import StepSolution
+
+
+def pins_of(solution: StepSolution) -> list[str]:
+    """Each release of a solution as `name==version`."""
+    return [f"{name}=={version}" for name, version in solution.versions.items()]
+
+
+def pin_of(line: str) -> str:
+    """The release of a line of uv's output, without its comment."""
+    return line.partition("#")[0].strip()
 
 
 def is_older(version: str, than: str) -> bool:

@@ -32,7 +32,7 @@ from envdoctor.locking.step_conflicts import (
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
-from envdoctor.locking.step_series import is_older, names_of_pip, series
+from envdoctor.locking.step_series import is_older, names_of_pip, pin_of, pins_of, series
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import is_for_x86_only
@@ -115,8 +115,14 @@ class UvStepSolver:
             self.solved[question] = solution
         solution = self.solved[question]
         if solution and solution.conflict and problem.has_other_index:
-            return among_pins(solution, question.requirements)
+            return among_pins(solution, question.requirements) or self._without_absent(problem, question)
         return solution
+
+    def _without_absent(self, problem: StepProblem, question: StepQuestion) -> StepSolution | None:
+        """The solution without the packages that only another index of the step can have; None if there is none."""
+        absent = {leading_name(text) for text in question.requirements if text in self.absent}
+        rest = tuple(each for each in problem.requirements if each.name not in absent)
+        return self(problem._replace(requirements=rest)) if len(rest) < len(problem.requirements) else None
 
     def _solve(self, question: StepQuestion) -> StepSolution | None:
         conflicts = [self.absent[text] for text in question.requirements if text in self.absent]
@@ -271,14 +277,16 @@ class UvStepSolver:
         index lacks the wheel for this Python. For a constraint, uv reads all indexes. The installed releases that the
         solution has stay: else uv would exchange torch to keep an old setuptools.
         """
-        changed = {pin for pin in question.preferences if leading_name(pin) in solution.versions} - {*_pins(solution)}
+        changed = {pin for pin in question.preferences if leading_name(pin) in solution.versions} - {
+            *pins_of(solution)
+        }
         kept = accepted_by(question.requirements, changed)
         named = {leading_name(text) for text in question.requirements}
         named |= set() if question.is_of_uv else {"torchvision"}  # the newest one, see _companion_first
         known = {leading_name(pin) for pin in question.preferences}
-        held = sorted(set(question.preferences) & set(_pins(solution)))
+        held = sorted(set(question.preferences) & set(pins_of(solution)))
         chosen = [
-            pin for pin in _pins(solution)
+            pin for pin in pins_of(solution)
             if leading_name(pin) not in known and (leading_name(pin) in named or not BOUND_TO_TORCH.match(pin))
         ]  # fmt: skip
         for _ in range(_MAX_RELEASED):
@@ -314,10 +322,10 @@ class UvStepSolver:
         named = {leading_name(text) for text in question.requirements}
         if named <= {leading_name(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
-            if attempt.lines and {_pin(line) for line in attempt.lines} <= self.current:
+            if attempt.lines and {pin_of(line) for line in attempt.lines} <= self.current:
                 return attempt
         attempt = self._compile(question)
-        self.current |= {_pin(line) for line in attempt.lines}
+        self.current |= {pin_of(line) for line in attempt.lines}
         return attempt
 
     def _compile(self, question: StepQuestion, *options: str) -> _Attempt:
@@ -390,11 +398,3 @@ class UvStepSolver:
         found = (_LINE.match(line) for line in attempt.lines)
         self.newest[key] = {(normalize_name(match[1]), match[2]) for match in found if match}
         return self.newest[key]
-
-
-def _pins(solution: StepSolution) -> list[str]:
-    return [f"{name}=={version}" for name, version in solution.versions.items()]
-
-
-def _pin(line: str) -> str:
-    return line.partition("#")[0].strip()

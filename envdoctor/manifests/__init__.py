@@ -53,6 +53,7 @@ from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_confli
 from envdoctor.manifests.second_builds import without_second_builds
 from envdoctor.manifests.unused_breaks import lower_unused
 from envdoctor.resolution.requirement import is_file_name
+from envdoctor.resolution.resolver import ResolutionState
 from envdoctor.resolution.step import StepSolver
 
 _CONFLICTS = frozenset({"RUN002", "RUN015"})
@@ -86,6 +87,7 @@ class GuideAudit(Record, frozen=True, kw_only=True):
     sets: tuple[CorrectedSet, ...]  # one for each alternative that installs other packages; the main one first
     targets: tuple[str, ...] = ()  # what the steps were solved for; empty without a solver
     unresolved: tuple[int, ...] = ()  # lines of the steps for which no package index was available to the solver
+    partial: tuple[int, ...] = ()  # lines of the steps that have packages of unknown requirements
     environment: Stack  # the environment of the main set, as the guide creates it today
     traces: tuple[tuple[Guide, GuideTrace], ...] = ()  # of each path, as it was judged
 
@@ -153,15 +155,16 @@ def audit_paths(
             for each in corrected_sets(best_first)
         ),
         targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
-        unresolved=_unresolved_lines(contexts),
+        unresolved=_lines_with(contexts, "unresolved"),
+        partial=_lines_with(contexts, "partial"),
         environment=build_stack(environment.state if environment else EnvironmentState()),
         traces=tuple((context.guide, context.trace) for context in contexts),
     )
 
 
-def _unresolved_lines(contexts: Sequence[GuideContext]) -> tuple[int, ...]:
+def _lines_with(contexts: Sequence[GuideContext], state: ResolutionState) -> tuple[int, ...]:
     installs = [install for context in contexts for install in context.trace.installs]
-    return tuple(sorted({each.action.line for each in installs if each.resolution.state == "unresolved"}))
+    return tuple(sorted({each.action.line for each in installs if each.resolution.state == state}))
 
 
 def _findings(context: GuideContext, machine: Machine | None, day: str, solver: StepSolver | None) -> list[Finding]:

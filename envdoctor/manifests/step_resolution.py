@@ -76,12 +76,20 @@ def resolve_step(
         return known._replace(
             state="conflict", conflict=solution.conflict, further_conflicts=solution.further_conflicts
         )
+    from_page = [each for each in solved_action.requirements if has_other_index(action) and _lacks(solution, each)]
     is_open = has_other_index(action) and not all(each.pin or each.url for each in action.requirements)
-    state: ResolutionState = "partial" if _has_unknown_requirements(action) or is_open else "solved"
+    is_partial = from_page or is_open or _has_unknown_requirements(action)
+    state: ResolutionState = "partial" if is_partial else "solved"
     packages = dict(_packages(action, before.packages, solution))
-    packages |= {each.name: known.packages[each.name] for each in apart if each.name in known.packages}
+    kept = (*apart, *from_page)
+    packages |= {each.name: known.packages[each.name] for each in kept if each.name in known.packages}
     return Resolution(packages, (), state, built=solution.built,
                       absent_extras=solution.absent_extras, refused=solution.refused)  # fmt: skip
+
+
+def _lacks(solution: StepSolution, requirement: InstallRequirement) -> bool:
+    """Whether the indexes that uv reads do not have a package: another index of the step brings it."""
+    return not requirement.url and requirement.name not in solution.versions
 
 
 def _triton_of_conda_torch(action: Install, before: EnvironmentState) -> tuple[InstallRequirement, ...]:

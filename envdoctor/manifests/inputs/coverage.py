@@ -58,13 +58,13 @@ def coverage_of(document: Document) -> Coverage:
     )
 
 
-def with_unread_indexes(coverage: Coverage, document: Document, unresolved: Collection[int]) -> Coverage:
-    """The coverage with the indexes of steps whose open or unresolved versions may come from them."""
+def with_unread_indexes(coverage: Coverage, document: Document, partial: Collection[int]) -> Coverage:
+    """The coverage with the indexes of steps whose open versions or absent packages come from them."""
     installs = [each for guide in document.paths for each in guide.actions if isinstance(each, Install)]
     lines = [
         f"{_INDEX}{redact_variable('', url)} (line {each.line}): its releases were not read"
         for each in installs
-        if each.line in unresolved or not all(requirement.pin or requirement.url for requirement in each.requirements)
+        if each.line in partial or not all(requirement.pin or requirement.url for requirement in each.requirements)
         for url in other_indexes(each)
     ]
     return replace(coverage, unread=tuple(dict.fromkeys((*coverage.unread, *lines))))

@@ -69,6 +69,20 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
     assert not [each for each in other.findings if each.message.startswith("without ")]
 
 
+def test_a_package_of_another_page_leaves_the_other_steps_resolved(solver: UvStepSolver, tmp_path: Path) -> None:
+    """pyg-lib is only on a page of wheels: what the index has is solved, with the package of the page beside it."""
+    write_wheel(tmp_path / "wheels", "of-index", "1.0", requires=["settings"])
+    write_wheel(tmp_path / "wheels", "settings", "1.3")
+    page = "-f https://data.pyg.org/whl/torch-2.8.0+cu128.html"
+    for requirements in ("of-index pyg-lib", "of-index==1.0 pyg-lib==0.5.0+pt28cu128"):
+        steps = sh("uv venv --python 3.12", "pip install torch==2.8.0", f"pip install {requirements} {page}")
+        result = audit(tmp_path, steps, solver)
+        assert result.resolution.startswith("resolved with uv for "), requirements
+        (solution,) = (each for each in solver.solved.values() if each and "of-index" in each.versions)
+        assert "settings" in solution.versions
+        solver.solved.clear()
+
+
 @each_case(
     ("packages", "commands"),
     [
@@ -163,12 +177,17 @@ def test_a_conflict_after_a_step_that_fails(solver: UvStepSolver, tmp_path: Path
     assert [each.line for each in found(audit(tmp_path, sh(*steps, steps[1]), solver), "RUN015")] == [3, 4]
 
 
-def test_another_index_is_named_where_uv_finds_no_solution(solver: UvStepSolver, tmp_path: Path) -> None:
+def test_another_index_is_named_where_uv_does_not_find_all(solver: UvStepSolver, tmp_path: Path) -> None:
     text = sh("pip install vllm==0.10.2 not-on-this-index==1.0 --extra-index-url https://other.example/whl")
+    unread = ("the index https://other.example/whl (line 3): its releases were not read",)
     result = audit(tmp_path, text, solver)
+    assert (result.coverage.unread, result.is_undecided) == (unread, False)
+    assert result.resolution.startswith("resolved with uv")
+    write_wheel(tmp_path / "wheels", "wants-runtime", "1.0", requires=["parser-runtime==4.7.2"])
+    write_wheel(tmp_path / "wheels", "parser-runtime", "4.11.1")
+    result = audit(tmp_path, text.replace("not-on-this-index==1.0", "wants-runtime"), solver)
     assert "another index" in result.resolution
-    assert result.coverage.unread == ("the index https://other.example/whl (line 3): its releases were not read",)
-    assert result.is_undecided
+    assert (result.coverage.unread, result.is_undecided) == (unread, True)
     pinned = audit(tmp_path, sh("pip install vllm==0.10.2 --extra-index-url https://other.example/whl"), solver)
     assert (pinned.coverage.unread, pinned.is_undecided) == ((), False)
     assert not audit(tmp_path, text, NoSolver()).is_undecided
