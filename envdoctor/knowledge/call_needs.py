@@ -36,9 +36,11 @@ class CallData(TableRow, frozen=True, kw_only=True):
 
 
 class LauncherPackage(TableRow, frozen=True, kw_only=True):
-    """A program that starts others, and its package."""
+    """A program that starts others, and its package, or the one that an option of it needs."""
 
     program: str
+    option: str = ""
+    config: str = ""  # pattern of a file of `--config_file` that selects the same as the option
     package: str
 
 

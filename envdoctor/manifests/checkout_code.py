@@ -246,7 +246,7 @@ class Checkout:
         After the files that it loads at its start follow those that its functions import.
         """
         start = self._start(launch)
-        is_entered = launch.program.subcommand or launch.program.function
+        is_entered = launch.program.arguments or launch.program.function
         if not start or (start in seen and not is_entered):
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]
@@ -297,7 +297,7 @@ class Checkout:
             is_own = level or top in self.own_modules
             return self.module_file(above, ".".join(module)) if is_own else ""
 
-        key = "called", start, program.function, program.subcommand, folders
+        key = "called", start, program.function, program.arguments, folders
         return self.once(*key, find=lambda: tuple(called_imports(self, start, program, find)))
 
     def _is_of_other_project(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from envdoctor.manifests.import_statements import CALLING, EXITS, ImportStatement, imported_by, is_guard, is_main
+from envdoctor.manifests.option_values import Values, decides, option_values
 from envdoctor.manifests.program_launches import Program
 from envdoctor.manifests.subcommands import entry_functions
 from envdoctor.manifests.user_input import with_user_input
@@ -65,6 +66,7 @@ class _File:
 
     def __init__(self, path: str, tree: ast.Module) -> None:
         self.path = path
+        self.tree = tree
         self.body = tree.body
         self.functions = {each.name: each for each in tree.body if isinstance(each, _Function)}
         self.classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
@@ -89,7 +91,7 @@ def program_calls(checkout: SourceFiles, start: str, program: Program, files: Se
     """The calls that a program certainly reaches: of its modules, and of the functions and classes that these use.
 
     Code under a condition, in a loop that can be empty, or in a `try` with a handler is left out, as is a function
-    that only such code uses.
+    that only such code uses. Conditions of the program on its options hold as they do with its arguments.
     """
     paths = tuple(files[:MAX_FILES])
     reader = _Reader(checkout, start, program, lambda *module: _with_end(paths, *module))
@@ -164,10 +166,13 @@ class _Reader:
         if start := self.file(self.start):
             entries = entry_functions(start.body, self.program)
             self.waiting.append((start, "", ast.parse("\n".join(f"{each}()" for each in entries)).body))
+        values = option_values(start.tree, self.program.arguments) if start else {}
         while self.waiting:
             file, owner, body = self.waiting.pop(0)
-            is_script = file.path == self.start and not self.program.function
-            for node in _certain(body, is_script=is_script):
+            is_start = file.path == self.start
+            for node in _certain(
+                body, is_script=is_start and not self.program.function, values=values if is_start else {}
+            ):
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     yield from ((file.path, each) for each in imported_by(node))
                 else:
@@ -268,35 +273,45 @@ def dotted(node: ast.expr) -> str:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
-def _certain(body: _Body, *, is_script: bool) -> Iterator[ast.AST]:
+def _certain(body: _Body, *, is_script: bool, values: Values) -> Iterator[ast.AST]:
     """The expressions and simple statements that run without a condition, up to one that can end the body."""
     for node in body:
         if not isinstance(node, _Function):
-            yield from _parts(node, is_script=is_script)
-        if _ends(node):
+            yield from _parts(node, is_script=is_script, values=values)
+        if _ends(node, values):
             return
 
 
-def _parts(node: ast.stmt, *, is_script: bool) -> Iterator[ast.AST]:
+def _parts(node: ast.stmt, *, is_script: bool, values: Values) -> Iterator[ast.AST]:
     """The parts of a statement that run."""
     match node:
         case ast.ClassDef(body=body):
-            yield from _certain(body, is_script=False)
+            yield from _certain(body, is_script=False, values=values)
         case ast.If(test=test, body=body, orelse=other):
-            holds = ast.unparse(test) in _HOLDS or (is_script and is_main(test))
-            yield from _certain(body, is_script=is_script) if holds else (test, *_in_both(body, other))
+            branch = body if ast.unparse(test) in _HOLDS or (is_script and is_main(test)) else _branch(node, values)
+            yield test
+            yield from (
+                _in_both(body, other) if branch is None else _certain(branch, is_script=is_script, values=values)
+            )
         case ast.For(iter=value) | ast.AsyncFor(iter=value) | ast.While(test=value) | ast.Match(subject=value):
             yield value
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
             yield from (each.context_expr for each in items)
-            yield from () if "suppress" in ast.unparse(items[0]) else _certain(body, is_script=is_script)
+            is_guarded = "suppress" in ast.unparse(items[0])
+            yield from () if is_guarded else _certain(body, is_script=is_script, values=values)
         case ast.Try(body=body, handlers=handlers, finalbody=last):
             is_guarded = any(map(is_guard, handlers))
-            yield from _certain(last if is_guarded else (*body, *last), is_script=is_script)
+            yield from _certain(last if is_guarded else (*body, *last), is_script=is_script, values=values)
         case ast.TryStar():
             return
         case _:
             yield node
+
+
+def _branch(node: ast.If, values: Values) -> _Body | None:
+    """The branch of a condition that runs with the values of options; None if they do not decide it."""
+    holds = decides(node.test, values)
+    return None if holds is None else node.body if holds else node.orelse
 
 
 def _in_both(body: _Body, other: _Body) -> Iterator[ast.Call]:
@@ -306,7 +321,7 @@ def _in_both(body: _Body, other: _Body) -> Iterator[ast.Call]:
 
 
 def _calls(body: _Body) -> list[ast.Call]:
-    nodes = (each for node in _certain(body, is_script=False) for each in _evaluated(node))
+    nodes = (each for node in _certain(body, is_script=False, values={}) for each in _evaluated(node))
     return [each for each in nodes if isinstance(each, ast.Call) and _class_of(each)]
 
 
@@ -316,10 +331,13 @@ def _class_of(call: ast.Call) -> str:
     return first if first[:1].isupper() and not first.isupper() else ""
 
 
-def _ends(node: ast.stmt) -> bool:
+def _ends(node: ast.stmt, values: Values) -> bool:
     """Whether a statement can end the body: a return, also under a condition; not one that raises an exception."""
     if isinstance(node, _Function | ast.ClassDef):
         return False
+    branch = _branch(node, values) if isinstance(node, ast.If) else None
+    if branch is not None:
+        return any(_ends(each, values) for each in branch)
     if isinstance(node, ast.Raise):
         return True
     return any(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.call_needs import CallData, CallNeed, call_needs
+from envdoctor.knowledge.call_needs import CallData, CallNeed, LauncherPackage, call_needs
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checkout_code import Checkout
@@ -42,6 +42,7 @@ _ALL_OF_NLTK = re.compile(
     r"nltk\.download\(\s*\)|download\(\s*['\"](?:all|popular|book)['\"]"
     r"|nltk\.downloader\s+[^\n]{0,40}\b(?:all|popular|book)\b|nltk\.data\.find|LookupError|NLTK_DATA|nltk_data"
 )
+_CONFIG_OPTIONS = ("--config_file", "--config-file")  # of accelerate
 _OPTION = re.compile(r"(?:args|opts?|options|flags|FLAGS|parsed_args)\.(\w+)")
 
 
@@ -86,12 +87,24 @@ def call_needs_a_package_that_no_step_installs(context: GuideContext) -> Iterato
             yield _of_call(context, need, row, opened)
     for program in call_needs().launcher:
         package = program.package
-        launch = next((each for each in context.guide.launches if each.program.launcher == program.program), None)
+        launch = next((each for each in context.guide.launches if _is_started_by(context, each, program)), None)
         is_known = package in seen or re.search(rf" needs {re.escape(package)}\b", reported) is not None
         if launch and not is_known and package not in given and not names_in_text([package], text):
-            evidence = table_evidence(program.program, f"is a program of {package}", program.source, program.date)
+            name, use = (program.option, "needs") if program.option else (program.program, "is a program of")
+            evidence = table_evidence(name, f"{use} {package}", program.source, program.date)
             message = f"`{launch.command[:80]}` needs {package}"
             yield _missing(context, launch, message, package, opened, evidence)
+
+
+def _is_started_by(context: GuideContext, launch: Launch, row: LauncherPackage) -> bool:
+    """Whether a command starts its program with that of a row, and with the option of the row."""
+    checkout, program = context.guide.checkout, launch.program
+    if program.launcher != row.program or not row.option or checkout is None:
+        return program.launcher == row.program
+    words = launch.command.partition(program.script or program.module)[0].replace("=", " ").split()
+    names = [after for before, after in pairwise(words) if before in _CONFIG_OPTIONS]
+    paths = [checkout.script(launch._replace(program=Program(script=name))) for name in names]
+    return row.option in words or any(re.search(row.config, checkout.text(path)) for path in paths if path)
 
 
 def _known_state(context: GuideContext) -> EnvironmentState | None:
@@ -129,7 +142,7 @@ def _calls(context: GuideContext) -> Iterator[_Need]:
     starts: dict[tuple[str, Program], Launch] = {}
     for launch in context.guide.launches:
         if checkout and launch.program.is_python and (start := checkout.script(launch)):
-            program = Program(function=launch.program.function, arguments=(launch.program.subcommand,))
+            program = Program(function=launch.program.function, arguments=launch.program.arguments)
             starts.setdefault((start, program), launch)
     seen: set[str] = set()
     for (start, program), launch in list(starts.items())[:_MAX_PROGRAMS]:

@@ -66,12 +66,72 @@ NEEDED: dict[str, tuple[dict[str, str], str]] = {  # files, and a part of the me
 }  # fmt: skip
 
 
+MODES = """
+import argparse
+import pandas as pd
+from transformers import AutoModel
+def main(args):
+    if args.mode == "large":
+        model = AutoModel.from_pretrained("a", device_map="auto")
+    elif not args.small:
+        table = pd.DataFrame()
+        table.to_markdown()
+parser = argparse.ArgumentParser()
+parser.add_argument("--mode", default="base")
+parser.add_argument("--small", action="store_true")
+args = parser.parse_args()
+main(args)
+"""
+
+
+@each_case(("arguments", "needed"), [
+    ("", "tabulate"), ("--small", ""), ("--mode large", "accelerate"), ("--mode=large --small", "accelerate"),
+    ("--mode $MODE", ""), ("--mode small ...", ""),
+])  # fmt: skip
+def test_a_call_under_a_condition_on_an_option(arguments: str, needed: str, checkout: Path) -> None:
+    found = _audit(checkout, {"train.py": MODES}, f"python train.py {arguments}")
+    assert [each.message.split("needs ")[1].split(",")[0] for each in found] == ([needed] if needed else [])
+
+
+@each_case("change", [
+    ("args.mode == ", "args.size == "), ("main(args)\n", "args.small = args.mode\nmain(args)\n"),
+    ("parser.parse_args()", "Settings()"), ("args = parser", "parser.set_defaults(small=True)\nargs = parser"),
+])  # fmt: skip
+def test_a_condition_that_options_do_not_decide(change: tuple[str, str], checkout: Path) -> None:
+    old, new = change
+    assert not _audit(checkout, {"train.py": MODES.replace(old, new)}, "python train.py")
+
+
+@each_case(("command", "is_found"), [
+    ("accelerate launch --use_deepspeed --num_processes 2 train.py", True),
+    ("accelerate launch --config_file two_gpus.yaml train.py", True),
+    ("accelerate launch --config_file=plain.yaml train.py", False),
+    ("accelerate launch train.py --use_deepspeed", False),
+])  # fmt: skip
+def test_accelerate_starts_deepspeed(command: str, is_found: bool, checkout: Path) -> None:
+    files = {"train.py": "import torch\n", "two_gpus.yaml": "distributed_type: DEEPSPEED\n", "plain.yaml": "a: 1\n"}
+    found = _audit(checkout, files, "pip install accelerate==1.15.0", command, accelerate="1.15.0")
+    assert ["needs deepspeed" in each.message for each in found] == [True] * is_found
+
+
 @each_case("name", [*NEEDED])
 def test_a_call_needs_a_package(name: str, checkout: Path) -> None:
     files, message = NEEDED[name]
     (found,) = _audit(checkout, files, "python train.py")
     assert (found.id, found.status, found.line) == ("RUN224", "error", 4)
     assert message in found.message
+
+
+@each_case(("release", "is_found"), [("4.36.2", True), ("4.57.6", False)])
+def test_a_class_of_the_checkout_uses_flash_attention(release: str, is_found: bool, checkout: Path) -> None:
+    files = {
+        "train.py": "import transformers\nfrom own import Model\nchosen = [Model][0]\n"
+        "chosen.from_pretrained('a', use_flash_attention_2=True)\n",
+        "own.py": "from transformers import PreTrainedModel\nclass Model(PreTrainedModel): pass\n",
+    }
+    install = f"pip install transformers=={release}"
+    found = _audit(checkout, files, install, "python train.py", transformers=release)
+    assert ["needs flash-attn" in each.message for each in found] == [True] * is_found
 
 
 GYM = "import gymnasium as gym\nfrom argparse import ArgumentParser\nparser = ArgumentParser()\n"

@@ -439,3 +439,31 @@ def test_a_program_imports_a_module_that_setuptools_removed(create: str, expecte
     assert found[0].message.startswith("project/figures.py:1 imports pkg_resources, which setuptools 84.2.1 does not")
     assert "Use setuptools==81.0.0" in found[0].fix
     assert not audit_imports(checkout / "README.md", text, **{**versions, "setuptools": "81.0.0"})
+
+
+BY_OPTION = """
+import argparse
+import chain, torch, torchvision
+def main():
+    args = parser.parse_args()
+    if args.figures:
+        from project.figures import lines
+    else:
+        import tables
+parser = argparse.ArgumentParser()
+parser.add_argument("--figures", action="store_true")
+main()
+"""
+
+
+@each_case(("commands", "modules"), [
+    (("python train.py --figures",), ["plots"]), (("python train.py",), ["tables"]),
+    (("python train.py", "python train.py --figures"), ["tables", "plots"]), (("python train.py $OPTIONS",), []),
+])  # fmt: skip
+def test_an_import_that_an_option_selects(commands: tuple[str, ...], modules: list[str], checkout: Path) -> None:
+    (checkout / "train.py").write_text(BY_OPTION)
+    versions = {"chain": "0.9", "torchvision": "0.23.0"}
+    found = audit_imports(
+        checkout / "README.md", sh("pip install torch==2.8.0 chain torchvision", *commands), **versions
+    )
+    assert [each.message.split()[2].rstrip(",") for each in found] == modules
