@@ -89,7 +89,7 @@ class BlockReader:
         self.files = files or Files()
         self.shell = ShellState(choice, self.files.platform)
         self.directory = WorkingDirectory(self.files)
-        self.running: set[int] = set()  # lines of commands that run a script of the repository
+        self.running: set[tuple[int, tuple[Line, ...]]] = set()  # scripts of the repository, by the lines of commands
         self.commands: list[Command] = []
         self.launches: list[Launch] = []
         self.syncs: list[Command] = []  # `uv sync` in the directory of the project
@@ -200,8 +200,8 @@ class BlockReader:
         if not script and self.directory.folders:  # a guide leaves out steps such as `cd ..`
             script = self.directory.script(command, self.directory.own_files)
             self.directory.current = self.directory.start if script else before
-        if script and command.line not in self.running:
-            self.running.add(command.line)  # a script that runs itself
+        if script and (command.line, script) not in self.running:
+            self.running.add((command.line, script))  # a script can run itself
             yield from self._script(script)
             if command.name not in ("source", "."):  # a shell of its own
                 self.directory.current = before

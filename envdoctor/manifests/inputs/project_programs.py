@@ -55,9 +55,11 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     is_manifest = document.kind in _KINDS
     is_project = is_manifest or bool(document.origin) or document.kind == "guide"
     checkout = checkout_of(files) if is_project and name != STANDARD_INPUT else None
-    started = [each.program for path in document.paths for each in path.launches]
-    if checkout is None or not document.paths or any(each.is_python for each in started):
+    if checkout is None or not document.paths:
         return document
+    started = [each for path in document.paths for each in path.launches if each.program.is_python]
+    if started:
+        return _with_named_scripts(document, name, checkout, files, started)
     of_guides = () if document.origin else _of_guides(checkout, files, name, _packages(document))
     if document.kind == "guide" and files.folder and len(document.paths) == 1:
         of_guides = (*_of_guide(checkout, files, files.folder, name, in_text=True)[0], *of_guides)
@@ -69,6 +71,19 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
         for path in document.paths
     )
     return document._replace(paths=paths)
+
+
+def _with_named_scripts(
+    document: Document, name: str, checkout: Checkout, files: Files, started: Sequence[Launch]
+) -> Document:
+    """The document of a guide with the further programs of the shell scripts that its text names."""
+    if document.kind != "guide" or not files.folder or len(document.paths) != 1:
+        return document
+    known = set(map(checkout.script, started))
+    named = _of_guide(checkout, files, files.folder, name, in_text=True, only_scripts=True)[0]
+    further = [each for each in named if each.program.is_python and checkout.script(each) not in {*known, ""}]
+    (path,) = document.paths
+    return document._replace(paths=(path._replace(launches=(*path.launches, *further)),))
 
 
 def _packages(document: Document) -> frozenset[str]:
@@ -139,12 +154,13 @@ def _linked_guide(checkout: Checkout, folder: Path, link: str) -> str:
     return next((name for name in names if checkout.relative(folder / name) in checkout.paths), "")
 
 
-def _named_in_text(checkout: Checkout, text: str, own: Files) -> Iterator[Block]:
+def _named_in_text(checkout: Checkout, text: str, own: Files, *, only_scripts: bool) -> Iterator[Block]:
     """The programs that the text of a guide names outside of its blocks: a command, or a shell script of the project.
 
     A script can be named without its folder. The head of the README of a Space names its program.
     """
-    if app := _APP.match(text):
+    app = None if only_scripts else _APP.match(text)
+    if app:
         yield Block("bash", "", ((app[1].count("\n") + 1, f"{_STARTS.get(app[2], 'python')} {app[3]}"),))
     scripts = console_scripts(own)
     blocks = parse_blocks(text)
@@ -153,8 +169,8 @@ def _named_in_text(checkout: Checkout, text: str, own: Files) -> Iterator[Block]
     for number, line in enumerate(text.split("\n"), 1):
         if number in numbers:
             continue
-        named = [command for command, name in _CODE.findall(line) if name in scripts]
-        yield from (Block("bash", "", ((number, command),)) for command in (*_PROGRAM.findall(line), *named))
+        named = [*_PROGRAM.findall(line), *(command for command, name in _CODE.findall(line) if name in scripts)]
+        yield from (Block("bash", "", ((number, command),)) for command in (named if not only_scripts else ()))
         for script in _SCRIPT.findall(line):
             if script in started or _OTHER_STEP.search(script):
                 continue
@@ -165,13 +181,19 @@ def _named_in_text(checkout: Checkout, text: str, own: Files) -> Iterator[Block]
 
 
 def _of_guide(
-    checkout: Checkout, files: Files, folder: Path, name: str, *, in_text: bool = False
+    checkout: Checkout, files: Files, folder: Path, name: str, *, in_text: bool = False, only_scripts: bool = False
 ) -> tuple[tuple[Launch, ...], tuple[Action, ...]]:
-    """The programs that a guide starts, and its steps; with `in_text` only those that its text names."""
+    """The programs that a guide starts, and its steps; with `in_text` only those that its text names.
+
+    With `only_scripts`, those of the shell scripts among them.
+    """
     text = checkout.text(checkout.relative(folder / name))
     names = own_names(checkout.root, text, folder)
     own = Files(folder, *files.platforms).of_repository(checkout.root, names, is_readme=True)
-    blocks = [*(() if in_text else parse_blocks(text)), *_named_in_text(checkout, text, own)]
+    blocks = [
+        *(() if in_text else parse_blocks(text)),
+        *_named_in_text(checkout, text, own, only_scripts=only_scripts),
+    ]
     reader = BlockReader(blocks, files=own)
     actions = tuple(reader.actions())
     # A guide can leave out the step that enters the directory of the manifest and its programs.

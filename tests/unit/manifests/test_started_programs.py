@@ -7,6 +7,7 @@ from pathlib import Path
 from support.cases import each_case
 from support.guide_cases import sh
 from support.program_imports import audit_imports
+from support.text_files import write_files
 
 from envdoctor.manifests.program_launches import Program, started_program
 from envdoctor.manifests.shell_records import Command
@@ -265,3 +266,33 @@ def test_the_entry_points_of_an_audited_project(checkout: Path) -> None:
     (checkout / "README.md").write_text("Then `draw pre-draw` draws the figures.\n")
     (found,) = audit_imports(checkout / "pyproject.toml", scripts)
     assert (found.status, "README.md:1: draw pre-draw" in str(found.evidence)) == ("warning", True)
+
+
+NESTED = {
+    "run/all.sh": "bash run/one.sh\nbash run/two.sh\nbash run/all.sh\n",
+    "run/one.sh": "torchrun --nproc_per_node 2 lonely.py\n",
+    "run/two.sh": "accelerate launch \\\n  tools/score.py --fast\n",
+    "tools/score.py": "import plots\n",
+}
+
+
+@each_case(("text", "messages"), [
+    ("Then use `run/one.sh` and [the scores](run/two.sh).", ["lonely.py:1 tables", "tools/score.py:1 plots"]),
+    ("Run `run/all.sh` for all tables.", ["lonely.py:1 tables", "tools/score.py:1 plots"]),
+    ("The scripts are in `run`.", []),
+])  # fmt: skip
+def test_the_programs_of_scripts_that_the_text_names(text: str, messages: list[str], checkout: Path) -> None:
+    """The guide starts another program in a step."""
+    write_files(checkout, NESTED | {"main.py": "import torch, chain, torchvision\n"})
+    steps = sh("pip install torch==2.8.0 chain torchvision", "python main.py")
+    guide = f"{steps}\n# Training\n\n{text}\n"
+    found = audit_imports(checkout / "README.md", guide, chain="0.9", torchvision="0.23.0")
+    assert {each.status for each in found} <= {"warning"}
+    assert sorted(each.message.split(",")[0].replace("imports ", "") for each in found) == messages
+
+
+def test_a_script_starts_other_scripts(checkout: Path) -> None:
+    write_files(checkout, NESTED | {"main.py": "import torch, chain, torchvision\n"})
+    steps = sh("pip install torch==2.8.0 chain torchvision", "python main.py", "bash run/all.sh")
+    found = audit_imports(checkout / "README.md", steps, chain="0.9", torchvision="0.23.0")
+    assert [(each.line, each.status) for each in found] == [(5, "error"), (5, "error")]
