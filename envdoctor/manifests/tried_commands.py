@@ -220,17 +220,19 @@ class _Trials:
 
     def proven(self, finding: Finding) -> Finding:
         """The finding with the remedies that have no consequence."""
-        kept, reason = list[Remedy](), ""
+        kept, reasons = list[Remedy](), list[str]()
         for remedy in finding.remedies:
             proven, consequence = self._proven(finding, remedy)
             kept += [proven] if proven and proven not in kept else []
-            reason = reason or consequence
+            reasons.append(consequence)
         is_untried = any(remedy.commands in self.untried for remedy in kept)
         if is_untried:
             finding = replace(finding, fix=f"{finding.fix} {_UNTRIED}")
         if kept == list(finding.remedies):
             return finding
-        fix = finding.fix if kept else f"{finding.fix} This alone is not enough: {reason}."
+        introduction = "Only the command fits the other steps" if kept else "This alone is not enough"
+        reason = reasons[0] if kept else next(filter(None, reasons), "")
+        fix = f"{finding.fix} {introduction}: {reason}." if reason else finding.fix
         return replace(finding, fix=fix, remedies=tuple(kept))
 
     def _proven(self, finding: Finding, remedy: Remedy) -> tuple[Remedy | None, str]:

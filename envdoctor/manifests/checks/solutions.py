@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
@@ -29,9 +29,10 @@ CONDA_FILES = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/m
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REQUIRING = re.compile(rf"({_NAME})(?:[=<>!~]\S*)? depends? on ")
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
+_STATED = re.compile(r"the step requires ([^;]+)")  # and also what " and " joins
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
 _UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
-_DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
+_DEPENDS = re.compile(rf"({_NAME}[=<>!~]\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
 _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 _MAX_PYTHONS = 5  # with which a step is solved again
 _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
@@ -207,8 +208,9 @@ def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, .
     if unknown := _UNKNOWN.search(conflict):
         name = normalize_name(unknown[1])
         return name, f"The configured index has no package {name}: name the index or the repository that has it.", ()
+    stated = {leading_name(text) for part in _STATED.findall(conflict) for text in part.split(" and ")}
     requirements = {requirement.name: requirement for requirement in install.action.requirements}
-    depends = _DEPENDS.findall(conflict)
+    depends = [each for each in _DEPENDS.findall(conflict) if not stated or normalize_name(each[1]) in stated]
     for requiring, name, specifier in depends:
         own = requirements.get(normalize_name(name))
         is_alone = all(each[1] != name or each[0] == requiring for each in depends)

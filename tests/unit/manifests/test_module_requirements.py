@@ -70,6 +70,21 @@ def test_no_package_is_named(requirement: str, conflict: str, fix: str) -> None:
     assert not correct_lines(f"{requirement}\n", "requirements.txt", [found]).findings
 
 
+CHAIN = (
+    "jupyterlab>=4.1.1,<=4.1.8 depends on httpx>=0.25.0; notebook==7.1.0 depends on jupyterlab>=4.1.1,<4.2; "
+    "the step requires httpx==0.24.0 and notebook==7.1.0"
+)
+
+
+def test_the_requirement_that_the_conflict_is_about_is_to_change() -> None:
+    """The step names jupyterlab as well: without its version the conflict stays, without that of httpx it is gone."""
+    solver = FixedSolver(FixedIndex(), {})
+    solver.conflicts = {"notebook": CHAIN}
+    text = sh("pip install httpx==0.24.0 jupyterlab==4.1.2 notebook==7.1.0")
+    (found,) = findings(text, solver, "RUN015")
+    assert "requires httpx>=0.25.0: omit the version of httpx, or take one in this range." in found.fix
+
+
 def test_a_marker_stays() -> None:
     found = unsolved(
         "sklearn==1.2.2; python_version>='3.8'".replace("'", '"'), MISSING.replace("{0}", "sklearn==1.2.2")

@@ -8,7 +8,9 @@ import pytest
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import py, sh
+from support.local_packages import write_wheel
 from support.remedies import commands_of
+from support.resolved_guides import audit, found
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
@@ -201,3 +203,17 @@ def test_a_command_keeps_the_pins_of_the_guide(
     findings = audit_text(text, str(tmp_path / "README.md"), None, solver).result.findings
     (found,) = [each for each in findings if each.id == "RUN181"]
     assert commands_of(found) == commands
+
+
+def test_an_alternative_without_a_solution_is_named(solver: UvStepSolver, tmp_path: Path) -> None:
+    """tokenizers excludes the huggingface_hub that the newest accelerate needs: only the older accelerate fits."""
+    write_wheel(tmp_path / "wheels", "tokenizers", "0.14.1", requires=["huggingface-hub<0.18"])
+    write_wheel(tmp_path / "wheels", "huggingface-hub", "0.17.3")
+    write_wheel(tmp_path / "wheels", "huggingface-hub", "0.21.4")
+    for version in ("0.31.0", "0.32.1"):
+        write_wheel(tmp_path / "wheels", "accelerate", version, requires=["huggingface-hub"])
+    text = sh("uv venv --python 3.11", "uv pip install tokenizers==0.14.1 accelerate")
+    (finding,) = found(audit(tmp_path, text, solver), "RUN003")
+    assert commands_of(finding) == ("uv pip install 'accelerate<=0.31.0' huggingface-hub==0.17.3",)
+    assert "Only the command fits the other steps: with " in finding.fix
+    assert "huggingface-hub<0.18" in finding.fix
