@@ -69,23 +69,26 @@ def contradiction(install: InstallStep, changes: dict[str, str], solver: StepSol
     return found if found and not _conflict(own.values(), install.target, solver) else ""
 
 
-def broken_requirement(context: GuideContext, line: int, names: Iterable[str], changed: Collection[str]) -> str:
-    """What an installed package requires and a step on a line replaces: `gradio requires pydantic>=2`; else empty.
+def broken_requirement(
+    context: GuideContext, line: int, names: Iterable[str], changed: Collection[str]
+) -> tuple[str, str]:
+    """An installed package, and what it requires and a step on a line replaces: `gradio 4.1 requires pydantic>=2`.
 
-    The packages of `changed` are those that other commands replace.
+    Both are empty if there is none. The packages of `changed` are those that other commands replace.
     """
     step = next((each for each in context.trace.installs if each.action.line == line), None)
     if step is None or context.index_facts is None or step.resolution.state not in ("solved", "partial"):
-        return ""
+        return "", ""
     installed = installed_set(context, step.after, ())
     for name in installed.versions.keys() & set(names):
         old, new = step.before.packages.get(name), public_part(installed.versions[name])
         for requirer, specifier in context.index_facts.specifiers_of(installed, name).items():
-            if requirer.partition(" ")[0].partition("==")[0] in changed:
+            package = requirer.partition(" ")[0].partition("==")[0]
+            if package in changed:
                 continue
             if old and satisfies(public_part(old.version), specifier) and satisfies(new, specifier) is False:
-                return f"{requirer} requires {name}{specifier}"
-    return ""
+                return package, f"{requirer} requires {name}{specifier}"
+    return "", ""
 
 
 def permits(requirement: str, other: str) -> bool:

@@ -16,17 +16,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Machine
-from envdoctor.core.remedies import Install, Remedy, Uninstall, command_of, remedy_of
+from envdoctor.core.remedies import Install, Remedy, remedy_of
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers
-from envdoctor.manifests.actions import Action
 from envdoctor.manifests.actions import Install as InstallAction
-from envdoctor.manifests.actions import Uninstall as UninstallAction
 from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.joint_solutions import broken_requirement, contradiction, permits, replaced_pins
+from envdoctor.manifests.tried_actions import action_of, is_project, with_requirements
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -34,7 +33,6 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 _MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
 _SECONDS = 60.0  # of all commands of a file, and again of those whose packages alone are compared
 _ROUNDS = 2  # a command that is joined with that for its consequence can have another one
-_LISTS = (".txt", ".in")
 _PROBLEMS = ("error", "warning")
 _UNTRIED = "The command was not tried with the other packages: the limit for trials was reached."
 # On what a step replaces, which is the purpose of a command, and on how a build runs: not on the result.
@@ -50,6 +48,7 @@ class _Trial(NamedTuple):
     conflict: str
     findings: tuple[Finding, ...]
     pins: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()  # the package whose requirement is the conflict: another release can fit
 
     @property
     def is_clean(self) -> bool:
@@ -242,7 +241,8 @@ class _Trials:
         for _ in range(_ROUNDS):
             if trial is None or trial.is_clean or joined is None:
                 break
-            further = None if trial.conflict else _joined(joined, trial.findings, trial.pins)
+            is_final = trial.conflict and not trial.broken
+            further = None if is_final else _joined(joined, trial.findings, (*trial.pins, *trial.broken))
             trial = self._trial(finding, further) if further else trial
             # A joined command that was not tried is no better than the one with a consequence.
             joined = None if trial is None else further
@@ -302,8 +302,8 @@ class _Trials:
         guide = path.context.guide
         line = len(guide.lines) + 1
         last = guide.actions[place]
-        changes = [action for step in remedy.steps if (action := _action(step, line))]
-        tried = [_with_requirements(last, changes)] if is_part or _is_project(last) else [last, *changes]
+        changes = [action for step in remedy.steps if (action := action_of(step, line))]
+        tried = [with_requirements(last, changes)] if is_part or is_project(last) else [last, *changes]
         guide = guide._replace(
             actions=(*guide.actions[:place], *tried, *guide.actions[place + 1 :]),
             lines=(*guide.lines, " && ".join(remedy.commands)),
@@ -314,12 +314,14 @@ class _Trials:
             return None
         conflict = next((each.conflict for each in resolutions if each.state == "conflict"), "")
         changed = {name for each in path.found for other in each.remedies[:1] for name in _names(other)}
-        conflict = conflict or broken_requirement(context, line, _names(remedy), changed)
+        package, broken = ("", "") if conflict else broken_requirement(context, line, _names(remedy), changed)
+        conflict = conflict or broken
         pins = () if conflict else replaced_pins(context, line, {*changed, *_names(remedy)})
         left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
         found = evaluate_guide(context, _OF_TABLES if is_quick else ())
         new = [each for each in found if each.status in _PROBLEMS and each.id not in left_out]
-        return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known), pins)
+        return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known), pins,
+                      (package,) if package else ())  # fmt: skip
 
 
 def _key(finding: Finding) -> tuple[str, str, tuple[str, ...]]:
@@ -329,33 +331,6 @@ def _key(finding: Finding) -> tuple[str, str, tuple[str, ...]]:
 
 def _lines(action: InstallAction) -> tuple[int, ...]:
     return action.line, *(each.line for each in action.requirements)
-
-
-def _action(step: object, line: int) -> Action | None:
-    """The step as an action of a guide."""
-    if isinstance(step, Uninstall):
-        return UninstallAction(line, command_of(step), step.packages)
-    if not isinstance(step, Install):
-        return None
-    parsed = (parse_install_requirement(text, line) for text in step.packages)
-    return InstallAction(
-        line, command_of(step), "uv", tuple(each for each in parsed if each), torch_backend=step.backend,
-        no_deps=step.no_deps, no_build_isolation=step.no_build_isolation, reinstall=bool(step.reinstall),
-    )  # fmt: skip
-
-
-def _is_project(action: Action) -> bool:
-    """Whether an action installs a project, whose tool solves all requirements together when one changes."""
-    return isinstance(action, InstallAction) and " " not in action.command and not action.command.endswith(_LISTS)
-
-
-def _with_requirements(action: Action, changes: Sequence[Action]) -> Action:
-    """The installation of a project with the requirements of commands in place of its own, and in addition."""
-    if not isinstance(action, InstallAction) or not changes:
-        return action
-    new = {each.name: each for change in changes if isinstance(change, InstallAction) for each in change.requirements}
-    own = [new.pop(each.name, each) for each in action.requirements]
-    return action._replace(line=changes[0].line, requirements=(*own, *new.values()))
 
 
 def _joined(remedy: Remedy, consequences: Sequence[Finding], pins: Sequence[str]) -> Remedy | None:
@@ -391,6 +366,8 @@ def _consequence(remedy: Remedy, trial: _Trial) -> str:
     """What is wrong after a remedy, for its finding."""
     packages = dict.fromkeys(text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
     with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
+    if trial.broken:
+        return f"{with_packages}, what is installed no longer fits: {trial.conflict}"
     if trial.conflict:
         return f"{with_packages}, the steps have no solution: {trial.conflict}"
     if not trial.findings:

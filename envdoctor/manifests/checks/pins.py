@@ -199,6 +199,11 @@ def incompatible_release(
     fix, remedies = worst.problem.fix, keeping_pins(worst.problem.remedies, environment)
     if excluding:
         fix, remedies = f"{excluding} excludes {package.name} {version}: use another release of it.", ()
+        requirer = environment.state.packages.get(excluding.partition(" ")[0])
+        if requirer and not requirer.pinned:  # uv selects a release of it that accepts the other one
+            pin = f"{package.name}=={version}"
+            fix = f"Use {pin} with another release of {requirer.name}: {excluding} excludes it."
+            remedies = install_step(pin, requirer.name)
     elif version:
         pin = f"{package.name}=={version}"
         python = other_python(context, environment, package.name, version)

@@ -12,21 +12,24 @@ VERSIONS = {"diffusers": "0.16.0", "transformers": "4.33.2", "huggingface-hub": 
 
 
 @each_case(
-    ("bound", "fix"),
+    ("bound", "pin", "fix"),
     [
-        ("huggingface-hub>=0.15", "Use huggingface-hub==0.25.2."),
-        ("huggingface-hub!=0.25.2", "Use huggingface-hub==0.25.1."),
-        ("huggingface-hub>=0.34", "demo-server 1.0 excludes huggingface-hub 0.25.2: use another release of it."),
+        ("huggingface-hub>=0.15", "", "Use huggingface-hub==0.25.2."),
+        ("huggingface-hub!=0.25.2", "", "Use huggingface-hub==0.25.1."),
+        ("huggingface-hub>=0.34", "",
+         "Use huggingface-hub==0.25.2 with another release of demo-server: demo-server 1.0 excludes it."),
+        ("huggingface-hub>=0.34", "==1.0",
+         "demo-server 1.0 excludes huggingface-hub 0.25.2: use another release of it."),
     ],
-)
-def test_a_release_that_an_installed_package_excludes_is_replaced(bound: str, fix: str) -> None:
+)  # fmt: skip
+def test_a_release_that_an_installed_package_excludes_is_replaced(bound: str, pin: str, fix: str) -> None:
     """huggingface-hub 0.26 has no cached_download, which diffusers 0.16 imports."""
     index = FixedIndex()
     index.requirements = {"demo-server 1.0": [bound]}
     solver = FixedSolver(index, VERSIONS)
     solver.required, solver.requiring = ["huggingface-hub"], ("diffusers",)
     text = sh("conda create -n x python=3.8", "conda activate x",
-              "pip install diffusers==0.16.0 transformers==4.33.2 demo-server")  # fmt: skip
+              f"pip install diffusers==0.16.0 transformers==4.33.2 demo-server{pin}")  # fmt: skip
     (found,) = [each for each in findings(text, solver, "RUN003") if "huggingface-hub" in each.fix]
     assert found.fix == fix
     assert bool(found.remedies) == fix.startswith("Use")

@@ -174,6 +174,28 @@ def test_a_command_that_an_installed_package_excludes_is_not_printed(bound: str,
     assert commands_of(found) == commands
 
 
+class _OlderServer(PinningSolver):
+    """Selects a release of the server that accepts a pinned hub, if both are named."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        """The packages."""
+        solution = super().__call__(problem)
+        is_old = any(each.name == "huggingface-hub" and each.pin for each in problem.requirements)
+        older = {"demo-server": "0.9"} if is_old and "demo-server" in solution.versions else {}
+        return StepSolution({**solution.versions, **older})
+
+
+def test_a_package_that_a_command_breaks_is_named_in_it() -> None:
+    """An installer leaves an installed package that no longer fits; of a named one, it selects another release."""
+    index = FixedIndex()
+    index.requirements = {"demo-server 1.0": ["huggingface-hub>=1"], "demo-server 0.9": ["huggingface-hub"]}
+    versions = {"diffusers": "0.24.0", "huggingface-hub": "1.0.1", "demo-server": "1.0"}
+    text = sh("pip install diffusers==0.24.0 huggingface-hub demo-server")
+    findings = audit_text(text, "README.md", None, _OlderServer(index, versions)).result.findings
+    (found,) = [each for each in findings if each.id == "RUN003"]
+    assert commands_of(found) == ("uv pip install huggingface-hub==0.25.2 demo-server",)
+
+
 class _Images(PinningSolver):
     """The newest scikit-image requires a newer pillow; one that permits the pin has a solution, or none."""
 
