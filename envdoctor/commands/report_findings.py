@@ -45,6 +45,7 @@ SIGN_OF_BUILD = lazy_pattern(
     r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
     r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|\bmake\b"
     rf"|pip3? install(?![,.;:)\]]|`|(?: -\S+)* {OF_WHEELS}(?![\w-]))"
+    r"|\bflashinfer\.jit: (?:Prebuilt kernels not found|Loading JIT ops)"
 )
 MAX_CONTEXT = 200  # lines
 # Clauses of a description, each compared with the known messages if nothing else explains the report.
@@ -61,6 +62,9 @@ FORM_PROMPT = lazy_pattern(  # of an issue form, which names what to enter: `OS 
     r"|(?i:\(e\.g\.?,? [^()]{2,60}\)\W{0,3}$)"
 )
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
+# An extension of ComfyUI about itself: `[Crystools ERROR] pynvml is not installed`. The program continues without it.
+COMFYUI = "ComfyUI log"
+OF_AN_EXTENSION = re.compile(r"\W{0,3}(?:\[[\d :.-]{8,30}\] )?\[[A-Z][\w .-]{2,40}\]:? ")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 EXTENSION = "ext-arch-not-in-build"
@@ -103,7 +107,7 @@ def diagnose_report(report: Report) -> list[Finding]:
         Finding(
             f"{TEXT_PREFIX}{cause.cause}",
             cause.cause,
-            _status_of_lines(cause),
+            "info" if _is_of_an_extension(cause, report) else _status_of_lines(cause),
             cause.lines[0],
             fix=cause.fix,
             remedies=cause.remedies,
@@ -161,6 +165,7 @@ def _with_only_explanation(found: list[Finding], causes: Sequence[Cause], report
         for cause in causes
         if cause.score >= LEAST_SCORE_ALONE
         and not cause.undecided
+        and not _is_of_an_extension(cause, report)
         and not all("deprecated" in line for line in cause.lines)
     }
     first = next((each for each in found if each.status == "info" and each.cause in strong), None)
@@ -242,6 +247,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         and not POSSIBLE_REASONS.search(line)
         and not FORM_PROMPT.search(line)
         and not OPTIONAL_LIBRARY.search(line)
+        and not (COMFYUI in report.kinds and OF_AN_EXTENSION.match(line))
         for clause in CLAUSES.split(PREFIX.sub("", line[:MAX_CLAUSES_LENGTH], count=1))
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]
@@ -312,6 +318,11 @@ def _is_refuted_guess(cause: Cause, report: Report) -> bool:
     """Whether a line that programs print for several reasons means a CPU build, and torch is a CUDA build."""
     builds = [torch_cuda(each.stack) for each in (report, *report.later)]
     return cause.cause == "torch-cpu-build" and cause.score < ERROR_SCORE and all(builds)
+
+
+def _is_of_an_extension(cause: Cause, report: Report) -> bool:
+    """Whether the lines of a cause are those of extensions of ComfyUI about themselves."""
+    return COMFYUI in report.kinds and all(OF_AN_EXTENSION.match(line) for line in cause.lines)
 
 
 def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:

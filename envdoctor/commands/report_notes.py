@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FAILURE = (
     r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
     r"|devices to be zero|Invoking ptxas|[Cc]onnection refused|\bcan't load\b|\btim(?:es|ed) out\b"
-    r"|: -\d{1,3} \([A-Z]|(?<!may )(?<!can )(?<!might )(?<!could )\bhangs\b"
+    r"|CUDA initialization: |: -\d{1,3} \([A-Z]|(?<!may )(?<!can )(?<!might )(?<!could )\bhangs\b"
 )
 # In a text that has none of these, nothing failed.
 SIGN_OF_FAILURE = lazy_pattern(
@@ -132,6 +132,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
         _on_tested_releases(finding, reports, errors, number),
         _on_versions(finding, reports, errors, number),
         _on_unused_code(finding, reports, errors),
+        _on_exclusive_gpu(finding, errors),
     ):
         if note:
             return note
@@ -173,6 +174,13 @@ def _on_another_subject(finding: Finding, errors: str) -> Finding | None:
     if not words or words.search(errors) or not (SENTENCE.search(errors) or SHOWN_ERROR.search(errors)):
         return None
     return as_note(finding, "the text is about it")
+
+
+def _on_exclusive_gpu(finding: Finding, errors: str) -> Finding | None:
+    """A note on a GPU for one process, which clusters select for their jobs, if the text reports no failure."""
+    if finding.id != "GPU005" or finding.status != "warning" or SIGN_OF_FAILURE.search(errors):
+        return None
+    return as_note(finding, "several processes use the GPU")
 
 
 def _takes_part(packages: Iterable[str], errors: str) -> bool:

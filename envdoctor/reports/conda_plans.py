@@ -17,6 +17,12 @@ ROWS = tuple(
         rf"{NAME}-{VERSION}\s*\|\s*{BUILD}\s+{SIZE}(?:\s+(?P<channel>[\w./-]{{2,60}}))?\s*$",
         # pytorch            pytorch/win-64::pytorch-1.10.0-py3.6_cpu_0
         rf"(?P<first>[a-z0-9_][\w.-]{{0,80}}):?\s+(?P<channel>[\w./-]{{2,60}})::(?P=first)-{VERSION}-{BUILD}\s*(?:None)?\s*$",
+        # pytorch   pytorch::pytorch-2.0.1-py3.11_cuda11.7_cudnn8_0 --> conda-forge::pytorch-2.0.0-cpu_generic_py311_1
+        # numpy     1.24.3-py311h08b1b3b_1 --> 1.23.5-py311h43a39b2_0 None
+        (
+            rf"(?P<first>[a-z0-9_][\w.-]{{0,80}}):?\s+(?P<replaced>\S{{3,160}})(?:\s+[\w./-]{{2,60}})?\s+-+>\s+"
+            rf"(?:(?P<channel>[\w./-]{{2,60}})::)?(?:(?P=first)-)?{VERSION}-{BUILD}(?:\s+[\w./-]{{2,60}})?\s*$"
+        ),
         # pytorch:     1.12.1-py3.9_cpu_0     pytorch
         rf"{NAME}:\s+{VERSION}-{BUILD}\s+(?P<channel>[\w./-]{{2,60}})\s*$",
         # + pytorch    2.5.1  py3.12_cpu_0  pytorch  100MB
@@ -24,9 +30,11 @@ ROWS = tuple(
     )
 )
 TITLE = re.compile(
-    r"## Package Plan ##|The following (?:NEW )?packages will be (?:downloaded|INSTALLED)|added / updated specs"
+    r"## Package Plan ##|added / updated specs"
+    r"|The following (?:NEW )?packages will be (?:downloaded|INSTALLED|UPDATED|SUPERSEDED|DOWNGRADED)"
     r"|^\s*package\s+\|\s+build|^\s*Package\s+Version\s+Build\s+Channel"
 )
+CUDA_BUILD, CPU_BUILD = re.compile(r"\d[\w.]{2,20}-[\w.]{0,16}cuda\w[\w.]{0,40}"), re.compile(r"(?:^|_)cpu(?:_|$)")
 FEWEST = 3  # rows, if no title is in the text
 
 
@@ -48,7 +56,17 @@ def parse_conda_plan(lines: list[Line]) -> Section | None:
             continue
         named = match.groupdict()
         words = [named.get("name") or named["first"], match["version"], match["build"], match["channel"] or ""]
+        _record_replaced_build(section, named)
         if add_conda_package(section, words):
             section.consumed.add(line.number)
     has_title = any(TITLE.search(line.text) for line in lines)
     return section if section.consumed and (has_title or len(section.consumed) >= FEWEST) else None
+
+
+def _record_replaced_build(section: Section, named: dict[str, str | None]) -> None:
+    """The build of torch for CUDA that a build for CPUs replaces."""
+    found = CUDA_BUILD.search(named.get("replaced") or "")
+    if named.get("first") == "pytorch" and found and CPU_BUILD.search(named["build"] or ""):
+        section.set_absent(
+            "stack.torch.cuda", f"a build without CUDA (conda build {named['build']}); it replaced torch {found[0]}"
+        )

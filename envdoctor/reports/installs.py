@@ -20,7 +20,7 @@ SATISFIED = re.compile(
 # Lines about the release that an installation replaces, of pip and of uv.
 REPLACED = re.compile(
     r"(?:Found existing installation: |Uninstalling |Successfully uninstalled |- )"
-    r"([A-Za-z0-9][\w.-]{0,80}?)(?:[ -]|==)(\d[\w.+!]{0,60}):?$"
+    r"([A-Za-z0-9][\w.-]{0,80}?)(?:[ -]|==)(\d[\w.+!]{0,60})(?: \(from .{0,300}\)|:)?$"
 )
 WINDOWS_PATH = re.compile(r"(?:PS )?[A-Za-z]:\\[\w .()\\-]{0,120}>|\b[a-z]:\\\S{1,200}\\site-packages", re.IGNORECASE)
 TORCH_WHEEL = re.compile(r"\btorch-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-(\w{0,30}(win_amd64|x86_64|aarch64))\.whl")
@@ -272,12 +272,15 @@ WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{
 CPYTHON = re.compile(r"-cp3(\d{1,2})-cp")  # an abi3 wheel is for newer Pythons as well
 NAMES_TORCH = re.compile(r"\+.*(?:torch|pt)\d")  # the wheel of an extension: 1.5.0+pt24cu124
 REFUSED_WHEEL = "is not a supported wheel on this platform"  # pip installed nothing
+OF_UV = re.compile(
+    r"[+~-] [A-Za-z0-9][\w.-]{0,80}==\S{1,60} \(from "
+)  # `parse_installs` reads what uv added and removed
 
 
 def _record_wheels(section: Section, lines: list[Line]) -> None:
     """Wheels that the text names, `flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl`."""
     found: dict[str, set[tuple[str, str]]] = {}
-    for line in (line for line in lines if REFUSED_WHEEL not in line.text):
+    for line in (line for line in lines if REFUSED_WHEEL not in line.text and not OF_UV.match(line.text)):
         for match in WHEEL.finditer(line.text.replace("%2B", "+")):
             found.setdefault(distribution_name(match[1]), set()).add((match[2], match[0]))
     tags = {tag for wheels in found.values() for _, wheel in wheels for tag in CPYTHON.findall(wheel)}

@@ -112,7 +112,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     elif (kernels := first_in_use(stack, *CUDA_ONLY)) and is_reported(machine.gpus):
         reason = f"{kernels} is installed, which has kernels for CUDA only"
         status = "warning"
-    elif replaced := re.search(r"replaced (torch \S+\+cu\d+)", build.cuda.note):
+    elif replaced := re.search(r"replaced (torch \S+?(?:\+cu\d|cuda)\S*)", build.cuda.note):
         reason = f"it replaced {replaced[1]}"
         status = "error"
     else:

@@ -34,6 +34,16 @@ MAMBA = """
   + pytorch                 {torch}  {build}  pytorch       1GB
   + torchvision            0.20.1  py312_cu124   pytorch       9MB
 """
+CHANGES = """
+The following packages will be UPDATED:
+
+  ca-certificates                     2023.05.30-h06a4308_0 --> 2023.08.22-h06a4308_0 None
+
+The following packages will be SUPERSEDED by a higher-priority channel:
+
+  pytorch            pytorch::pytorch-2.0.1-py3.11_cuda{cuda}_cudnn8.5.0_0 --> conda-forge::pytorch-{torch}-{build}
+  torchvision        pytorch::torchvision-0.15.2-py311_cu117 --> conda-forge::torchvision-0.15.2-cpu_py311h3a8e1c5_1
+"""
 
 
 @each_case(
@@ -42,6 +52,8 @@ MAMBA = """
         (COMMAND + DOWNLOADS, "1.12.1", "10.2.89", "py3.8_cpu_0", {"torch-cpu-build"}),
         (INSTALLS, "2.1.0", "11.8.0", "py3.10_cpu_0", {"torch-cpu-build"}),
         (MAMBA, "2.5.1", "12.4", "py3.12_cpu_0", {"torch-cpu-build"}),
+        (CHANGES, "2.0.0", "11.7", "cpu_generic_py311h6f07a9f_1", {"torch-cpu-build"}),
+        (CHANGES, "2.0.0", "11.7", "cuda112py311h13fee9e_200", set()),
         (INSTALLS, "2.1.0", "11.8.0", "py3.10_cuda11.8_cudnn8_0", set()),
         (COMMAND + DOWNLOADS, "1.12.1", "10.2.89", "py3.8_cuda10.2_cudnn7_0", set()),
         (MAMBA, "2.5.1", "12.4", "py3.12_cuda12.4_cudnn9.1.0_0", set()),
