@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 from support.cases import each_case
 from support.text_files import uv_lock
@@ -11,6 +12,7 @@ from envdoctor.commands.audit_file import audit_file
 from envdoctor.resolution.step import NoSolver
 
 OLD_ACCELERATE = "transformers==4.53.3\naccelerate==0.34.2\n"
+OLD_TRL = "trl==0.9.6\ntransformers==4.46.3\n"
 RAY = "ray==2.49.2\nclick==8.3.0\n"
 TENSORBOARD = "torch==1.10.1\ntensorboard==2.11.2\nsetuptools==60.9.3\n"
 LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
@@ -22,6 +24,20 @@ LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
         (OLD_ACCELERATE, "HF006", {"train.py": "loss.backward()  # Trainer settings\n"}, "info"),
         (OLD_ACCELERATE, "HF006", {"own.py": "class Mine(transformers.Trainer):\n    pass\n"}, "error"),
         (OLD_ACCELERATE, "HF006", {"train.py": "from transformers import Seq2SeqTrainer\n"}, "error"),
+        (
+            OLD_ACCELERATE,
+            "HF006",
+            {"train.py": "from transformers import (\n    AutoModel,\n    Trainer,\n)\n"},
+            "error",
+        ),
+        (
+            OLD_ACCELERATE,
+            "HF006",
+            {"own.py": "from transformers import AutoModel\nclass Trainer: ...\nTrainer()\n"},
+            "info",
+        ),
+        (OLD_TRL, "HF016", {"train.py": "from trl import SFTTrainer\n"}, "info"),
+        (OLD_TRL, "HF016", {"train.py": "from trl import DPOTrainer\n"}, "warning"),
         (OLD_ACCELERATE, "HF006", {"train.ipynb": "from trl import SFTConfig"}, "error"),
         (OLD_ACCELERATE, "HF006", {"run.sh": "python -m llamafactory.cli\n", "a.py": ""}, "error"),
         (OLD_ACCELERATE, "HF006", {}, "error"),  # the programs are not there
@@ -36,8 +52,7 @@ LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
 def test_a_break_is_a_note_without_a_program_that_meets_it(
     manifest: str, rule: str, files: dict[str, str], status: str, tmp_path: Path
 ) -> None:
-    root = tmp_path / f"{rule}-{status}-{len(manifest)}-{'-'.join(files)}"
-    root.mkdir()
+    root = Path(mkdtemp(dir=tmp_path))
     for name, text in {**files, "README.md": "# A project\n", "setup.cfg": "[metadata]\nname = a\n"}.items():
         (root / name).write_text(text)
     path = root / ("uv.lock" if manifest == LOCK else "requirements.txt")
