@@ -17,6 +17,8 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _KNOWN = ("solved", "partial", "tables")
 _MAX_CONDA = 20
+_IF_CONDA = "if conda selects it"
+_IF_MAIN = "if the main branch, which this step installs, is about as new"
 
 
 class ComparedPackage(NamedTuple):
@@ -27,13 +29,18 @@ class ComparedPackage(NamedTuple):
     line: int
     reason: str
     is_dependency: bool
-    is_conda: bool  # conda selects the release: about the newest one
+    condition: str  # on which it is installed: about the newest one, which conda selects; empty for a known release
     state: EnvironmentState
 
     @property
     def in_words(self) -> str:
         """The release, and the condition on which it is installed."""
-        return f"{self.name} {self.version}" + (" (if conda selects it)" if self.is_conda else "")
+        return f"{self.name} {self.version}" + (f" ({self.condition})" if self.condition else "")
+
+    @property
+    def is_of_main_branch(self) -> bool:
+        """Whether a step installs the main branch of its repository."""
+        return self.condition == _IF_MAIN
 
 
 def conda_packages(context: GuideContext, state: EnvironmentState) -> dict[str, ResolvedPackage]:
@@ -87,7 +94,7 @@ def _newest(context: GuideContext, state: EnvironmentState, name: str) -> str:
 
 
 def compared_packages(context: GuideContext) -> Iterator[ComparedPackage]:
-    """The packages of the last environment whose releases are known, or that conda takes from a channel."""
+    """The packages of the last environment whose releases are known, or about the newest one."""
     for environment in context.environments[-1:]:
         state = environment.state
         if state.image and not is_bare_image(state.image):
@@ -101,5 +108,15 @@ def compared_packages(context: GuideContext) -> Iterator[ComparedPackage]:
             if (is_known and is_sure) or is_conda:
                 yield ComparedPackage(
                     name, public_part(package.version), package.line, package.reason, package.is_dependency,
-                    is_conda and not package.specifier, state,
+                    _IF_CONDA if is_conda and not package.specifier else "", state,
                 )  # fmt: skip
+        for name, package in packages_of_main_branches(context, state).items():
+            version, line, reason = public_part(package.version), package.line, package.reason
+            yield ComparedPackage(name, version, line, reason, is_dependency=False, condition=_IF_MAIN, state=state)
+
+
+def newest_of_main_branch(context: GuideContext, name: str) -> str:
+    """The newest release of a package of which a step installs the main branch; empty for others."""
+    state = context.environments[-1].state if context.environments else None
+    package = packages_of_main_branches(context, state).get(name) if state else None
+    return public_part(package.version) if package else ""

@@ -7,12 +7,13 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from envdoctor.core.records import Evidence
+from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.dataclass_fields import compared_releases, compared_sources, fields_of
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.compared_packages import newest_of_main_branch
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.dataclass_options import option_names
 from envdoctor.manifests.parser_options import Option, Parser, Refusal, refusals
@@ -63,7 +64,8 @@ class StartedProgram:
             parser.is_open = True
             return
         for field, spans in fields.items():
-            version = context.version(spans[0].package) if spans else ""
+            name_of_package = spans[0].package if spans else ""
+            version = context.version(name_of_package) or newest_of_main_branch(context, name_of_package)
             names = (*option_names(field), f"--no_{field}", f"--no-{field.replace('_', '-')}")
             if version and not any(span.can_be_in(version) for span in spans):
                 self.removed |= dict.fromkeys(names, spans[-1])
@@ -283,7 +285,10 @@ def _problem(
         message = f"{reason}: `docker run` without a command of its own stops"
         fix = f"{fix} Or state them in the command of `docker run`."
         return Problem("warning", message, tuple(evidence), fix, line=line)
-    return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
+    removed = program.removed.get(option)
+    is_certain = not removed or bool(context.version(removed.package))
+    status: Status = "error" if is_certain else "warning"  # the main branch of a package is about its newest release
+    return Problem(status, f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
 
 def _fix_of_surplus(word: str, parser: Parser, words: Sequence[str]) -> str:
@@ -329,6 +334,7 @@ def _texts(  # noqa: PLR0911
     fix = f"Write {nearest}, if it is meant." if nearest else f"Remove {option}, or use an option of the program."
     if removed := program.removed.get(option):
         version = context.version(removed.package)
+        version = version or f"{newest_of_main_branch(context, removed.package)}, and so probably its main branch,"
         period = f"{removed.package} {version} does not have this field, {removed.in_words} have it"
         return f"{path} has no option {option} ({period})", f"{fix} Or install another release of {removed.package}."
     return f"{path} has no option {option}", fix

@@ -78,7 +78,8 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     4.46. Arguments that a function requires, and functions that only raise an exception, as `torch.stft` and
     `torch.symeig` with torch 2.
 
-    A warning where the call is in another file than the program, or after a condition.
+    A warning where the call is in another file than the program, or after a condition, and for the main branch of a
+    package, which is compared with its newest release.
     """
     uses = [*program_uses(context), *uses_in_text(context)]
     packages = list(compared_packages(context)) if uses else []
@@ -189,7 +190,7 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
     strict = _STRICT.get(top)
     if strict is None or project_of(top).replace("_", "-") != package.name or not strict.fullmatch(owner):
         return
-    if use.is_of_text and HAS_ARGUMENTS.fullmatch(owner):
+    if use.is_of_text and HAS_ARGUMENTS.fullmatch(owner) and not package.is_of_main_branch:
         return  # RUN070 reads them
     if ".experimental." in use.name:
         return  # trl.experimental.gkd.GKDTrainer is not the trl.GKDTrainer of the tables
@@ -300,11 +301,11 @@ def _problem(
     is_built = package.name in COMPILED | TORCH_FAMILY
     is_newer = any(_needs_newer(each, package.name, last) for each in uses)
     model = next(names_without(package.name, last, named_models(context)), "")
-    pin = "" if excluding or package.is_conda or is_built or is_newer or model else f"{package.name}=={last}"
+    pin = "" if excluding or package.condition or is_built or is_newer or model else f"{package.name}=={last}"
     further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
     listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")
     return Problem(
-        "error" if is_direct and not package.is_conda else "warning",
+        "error" if is_direct and not package.condition else "warning",
         f"{first.place} {first.what}, and {package.in_words} {first.reaction}"
         + (f" (also {listed})" if listed else ""),
         (

@@ -8,8 +8,10 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
 from support.program_imports import RELEASES
+from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.resolution.index_facts import IndexedRelease
 
 
 @each_case("step, expected", [("conda install plots", 1), ("conda install plots=0.9", 0)])
@@ -47,3 +49,33 @@ def test_the_newest_release_stands_for_a_main_branch(url: str, expected: int, tm
     found = [each for each in result.findings if each.id == "RUN078"]
     assert [each.status for each in found] == ["warning"] * expected
     assert all("if the main branch, which this step installs" in each.message for each in found)
+
+
+@each_case(
+    ("url", "is_found"),
+    [
+        ("git+https://github.com/huggingface/transformers", True),
+        ("git+https://github.com/huggingface/transformers@v4.36.2", False),
+    ],
+)
+def test_a_main_branch_refuses_options_and_arguments(url: str, is_found: bool, tmp_path: Path) -> None:
+    program = (
+        "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+        "Trainer(args=args, tokenizer=None)\n"
+    )
+    write_files(tmp_path, {".git/HEAD": "", "train.py": program})
+    steps = sh("pip install torch==2.8.0", f"pip install {url}", "python train.py --evaluation_strategy no")
+    notebook = (
+        "```python\nfrom transformers import TrainingArguments\nTrainingArguments(evaluation_strategy='no')\n```\n"
+    )
+    index = FixedIndex(*RELEASES, IndexedRelease("transformers", "5.24.0", "2026-10-01"))
+    solver = FixedSolver(index, {"torch": "2.8.0"})
+    result = audit_text(f"{steps}\n{notebook}", str(tmp_path / "README.md"), None, solver, python="3.12").result
+    found = {each.id: (each.status, each.message) for each in result.findings if each.id in ("RUN200", "RUN222")}
+    assert {each: status for each, (status, _) in found.items()} == (
+        {"RUN200": "warning", "RUN222": "warning"} if is_found else {}
+    )
+    texts = {each: message for each, (_, message) in found.items()}
+    assert "5.24.0, and so probably its main branch, does not have" in texts.get("RUN200", "") or not is_found
+    assert "(also evaluation_strategy)" in texts.get("RUN222", "") or not is_found
