@@ -258,11 +258,13 @@ class Resolver:
         return newest_first
 
     def _select_despite_conflict(self, name: str, bounds: list[Bound], reason: _Reason) -> ResolvedPackage | None:
-        """The version pinned in the guide, else the newest release in the range of the guide."""
-        specifier = next((bound.specifier for bound in bounds if not bound.required_by and bound.specifier), "")
-        if pin := _pinned_version(specifier):
+        """The version pinned in the guide, else the newest release in its ranges, together or in the first one."""
+        own = [bound.specifier for bound in bounds if not bound.required_by and bound.specifier]
+        if pin := next(filter(None, map(_pinned_version, own)), ""):
             return reason.package(name, pin)
-        releases = releases_in_range(name, specifier, self.target.exclude_newer)
+        ranges = dict.fromkeys((",".join(own), *own[:1]))
+        found = (releases_in_range(name, each, self.target.exclude_newer) for each in ranges)
+        releases = next(filter(None, found), [])
         return reason.package(name, releases[0].version) if releases else None
 
 

@@ -40,6 +40,7 @@ _BEFORE_RUN = re.compile(
     r"--(?:gpus|rm|detach|interactive|tty|name|ipc|shm-size|ulimit|runtime|network|privileged|publish|volume|env|mount)"
     r"(?:=\S*)?|-(?:[ditpe]|it|ti|itd|dit)"
 )
+_CUT = re.compile(r"\\[ \t]+(?:#.*)?$")  # a backslash that continues nothing, which RUN081 reports
 _INSTALLER = re.compile(r"repo\.(?:anaconda|continuum)\.(?:com|io)/miniconda/Miniconda3-latest")
 _ACCEPTED = re.compile(
     r"conda tos accept|AUTO_ACCEPT_TOS|\.condarc|nodefaults|default_channels|--remove(?:-key)? channels|ENV CI[= ]"
@@ -67,7 +68,8 @@ def docker_option_is_in_the_wrong_place(context: GuideContext) -> Iterator[Probl
             continue
         position = _image_position(command)
         if position is None:
-            if not command.words[-1].startswith("$") and "--help" not in command.words:
+            is_complete = not command.words[-1].startswith("$") and "--help" not in command.words
+            if is_complete and not _is_cut(context, command):
                 yield _without_image(context, command)
         elif found := _option_after(command, position):
             image = command.words[position]
@@ -120,13 +122,23 @@ def _option_after(command: Command, position: int) -> str:
     return text if _AFTER_IMAGE.match(text) else ""
 
 
+def _is_cut(context: GuideContext, command: Command) -> bool:
+    """Whether the last of its lines ends in a backslash that a comment or a blank follows."""
+    lines = context.guide.lines[command.line - 1 :]
+    return bool(_CUT.search(next((line for line in lines if not line.endswith("\\")), "")))
+
+
 def _without_image(context: GuideContext, command: Command) -> Problem:
     option = next((word for word in reversed(command.words) if word.startswith("-")), "an option")
+    has_value = "=" in command.words[-1]
     return Problem(
         "error",
-        f"`{command}` has no image: {option} takes the last word as its value",
+        f"`{command}` has no image"
+        + (" in the same command" if has_value else f": {option} takes the last word as its value"),
         command_evidence(context, command),
-        f"Give {option} a value or remove it, and name the image last.",
+        "Name the image last, and end each line before it with a backslash."
+        if has_value
+        else f"Give {option} a value or remove it, and name the image last.",
         line=command.line,
     )
 

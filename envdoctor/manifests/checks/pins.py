@@ -279,18 +279,10 @@ def _rule_evidence(violation: Violation) -> Evidence:
 )
 def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]:
     """The guide pins releases that are known to be incompatible, although installers accept them."""
-    conflicting = {conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts}
     for environment in context.environments:
         packages = environment.state.packages
-        for substitution in environment.substitutions:
+        for substitution in _unfit_pins(context, environment):
             package, violation = substitution.package, substitution.violation
-            named = {package.name, *(item.fact for item in violation.problem.evidence)}
-            if not substitution.pinned or named & conflicting or _is_cpu_build(substitution):
-                continue
-            if _is_of_other_index(context, environment, substitution) or _is_override(context, substitution):
-                continue
-            if _follows_replaced_torch(context, environment, substitution):
-                continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]
             if environment.state.resolution == "conflict" and not all(package.pinned for package in involved):
@@ -311,3 +303,30 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 url=violation.rule.url,
             ))  # fmt: skip
             yield if_module_is_imported(context, environment.state, [violation], problem)
+
+
+def _unfit_pins(context: GuideContext, environment: CorrectedEnvironment) -> list[Substitution]:
+    """The substitutions of pinned releases that no other check reports."""
+    conflicts = (conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts)
+    conflicting = frozenset(conflicts)
+    found = [
+        each
+        for each in environment.substitutions
+        if each.pinned
+        and not conflicting & _named(each)
+        and not _is_cpu_build(each)
+        and not _is_of_other_index(context, environment, each)
+        and not _is_override(context, each)
+        and not _follows_replaced_torch(context, environment, each)
+    ]
+    # The companion for the right torch is one for its CUDA as well.
+    for_torch = [
+        _named(each)
+        for each in found
+        if each.violation.rule.id == "PKG002" and each.violation.problem.status == "error"
+    ]
+    return [each for each in found if each.violation.rule.id != "PKG011" or _named(each) not in for_torch]
+
+
+def _named(substitution: Substitution) -> frozenset[str]:
+    return frozenset((substitution.package.name, *(item.fact for item in substitution.violation.problem.evidence)))

@@ -105,7 +105,7 @@ def _no_wheel_for_python(
 ) -> Problem:
     line = state.python_line or line_of(context, package.line, package.reason)
     exact = [python for python in release.pythons if not python.endswith("+")]
-    suggested = "3.12" if "3.12" in exact or not exact else exact[-1]
+    suggested = _fitting_python(context, state, exact)
     pythons = ", ".join(release.pythons)
     is_fixed = is_fixed_python(context.guide, state)
     can_build = package.name not in TORCH_FAMILY and _can_build(state.python, exact)
@@ -121,6 +121,20 @@ def _no_wheel_for_python(
         line=line,
         cause="python-unsupported",
     )
+
+
+def _fitting_python(context: GuideContext, state: EnvironmentState, pythons: Sequence[str]) -> str:
+    """One of the Pythons of a release: one that most pins of its environment have wheels for, 3.12 or the newest."""
+    steps_here = (each for each in context.trace.installs if each.before.name == state.name)
+    pins = {each.name + each.version: each for step in steps_here for each in step.resolution.packages.values()
+            if each.pinned}  # fmt: skip
+    found = (find_release(each.name, public_part(each.version)) for each in pins.values())
+    releases = [each for each in found if each and each.kind == "wheels"]
+
+    def rank(python: str) -> tuple[int, bool, tuple[int, ...]]:
+        return sum(each.has_wheel("", python) for each in releases), python == "3.12", dotted_numbers(python)
+
+    return max(pythons, key=rank, default="3.12")
 
 
 def _can_build(python: str, pythons: Sequence[str]) -> bool:

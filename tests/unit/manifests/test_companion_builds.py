@@ -78,3 +78,12 @@ def test_a_command_names_a_build_that_the_release_has(packages: str, command: st
     found = audit_text(text, "guide.md", None, NoSolver()).result.findings
     commands = [text for each in found for remedy in each.remedies for text in remedy.commands]
     assert command in commands
+
+
+def test_a_companion_of_another_torch_is_reported_once() -> None:
+    """It is also for another CUDA than the torch that a later step installs."""
+    index = "--extra-index-url https://download.pytorch.org/whl/cu118"
+    text = sh(f"pip install torch==2.1.2+cu118 torchvision==0.16.2+cu118 {index}", "pip install torch==2.7.1")
+    found = audit_text(text, "README.md", None, NoSolver()).result.findings
+    (companion,) = [each for each in found if each.cause == "torch-companion-mismatch"]
+    assert "requires torch==2.1.2" in companion.message
