@@ -62,3 +62,9 @@ def names_in_text(names: Collection[str], text: str) -> bool:
     spellings = ("[-_. ]?".join(map(re.escape, each)) for each in parts)
     pattern = "|".join(rf"(?<![\w-])(?:{each})(?![\w])" for each in spellings)
     return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def has_extras_in_text(name: str, text: str) -> bool:
+    """Whether a text names a package with extras, which can require further packages: `open_clip_torch[training]`."""
+    pattern = "[-_.]".join(map(re.escape, re.split(r"[-_.]+", name)))
+    return re.search(rf"(?<![\w./-]){pattern}\[[A-Za-z]", text, re.IGNORECASE) is not None

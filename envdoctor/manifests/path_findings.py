@@ -10,19 +10,32 @@ from envdoctor.core.records import Finding
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.guide import Guide
 
+_ON_RELEASES = frozenset({"RUN003", "RUN004", "RUN005"})
 _Key = tuple[int, str, str, str]
 
 
 def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Finding]:
-    """The findings of all paths in the order of the lines, each once. One of some paths names its alternative."""
+    """The findings of all paths in the order of the lines, each once. One of some paths names its alternative.
+
+    One on the packages of a file is the same for each command that installs this file.
+    """
     found: dict[_Key, tuple[Finding, list[Guide]]] = {}
     for guide, findings in audited:
         for finding in findings:
-            key = (finding.line, finding.id, finding.message, finding.fix)
-            found.setdefault(key, (finding, []))[1].append(guide)
+            line = 0 if _is_of_file(guide, finding) else finding.line
+            _, having = found.setdefault((line, finding.id, finding.message, finding.fix), (finding, []))
+            having += [] if any(each is guide for each in having) else [guide]
     paths = [guide for guide, _ in audited]
     named = [_name_branch(finding, having, paths) for finding, having in found.values()]
     return sorted(named, key=lambda finding: (finding.line, finding.id))
+
+
+def _is_of_file(guide: Guide, finding: Finding) -> bool:
+    """Whether a finding on releases is about a file: its line, a command, names none of the packages."""
+    line = guide.lines[finding.line - 1].lower() if 0 < finding.line <= len(guide.lines) else ""
+    return (
+        finding.id in _ON_RELEASES and bool(line) and not any(each.fact.lower() in line for each in finding.evidence)
+    )
 
 
 def _name_branch(finding: Finding, having: list[Guide], paths: list[Guide]) -> Finding:

@@ -35,7 +35,7 @@ _OF_RUNTIME = "the runtime of "
 _MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
 _WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
 _EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\d+)?(?:\.\*)?")
-_VERSION_FILES = {
+VERSION_FILES = {
     ".python-version": re.compile(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
     "runtime.txt": re.compile(r"(?m)^\s*python-(3\.\d+)"),
     ".tool-versions": re.compile(r"(?m)^\s*python\s+(3\.\d+)"),
@@ -128,7 +128,7 @@ def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -
 
 def _stated(path: Path, folder: Path, own: Guide) -> Iterator[tuple[str, str]]:
     """What states a Python, the most trusted first."""
-    for name, pattern in _VERSION_FILES.items():
+    for name, pattern in VERSION_FILES.items():
         text = small_text(folder / name)
         if match := pattern.search(text):
             yield match[1], _place(name, text, match.start(1))

@@ -264,8 +264,8 @@ class Resolver:
             return reason.package(name, pin)
         ranges = dict.fromkeys((",".join(own), *own[:1]))
         found = (releases_in_range(name, each, self.target.exclude_newer) for each in ranges)
-        releases = next(filter(None, found), [])
-        return reason.package(name, releases[0].version) if releases else None
+        version = next((releases[0].version for releases in found if releases), "")
+        return reason.package(name, version) if version else None
 
 
 # An audit resolves the same requirements up to hundreds of times, each time with another pin, and the search for a

@@ -15,7 +15,7 @@ from envdoctor.knowledge.names import (
     project_of,
     single_period,
 )
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.absent_releases import iter_requirements
 from envdoctor.manifests.checks.arguments import arguments
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
@@ -56,11 +56,12 @@ def _imports(context: GuideContext) -> Iterator[tuple[int, str, str, Span]]:
                     yield number, match[1], name, span
 
 
-@rule("RUN006", kind="guide", severity="warning", cause="library-too-old", url=SPECIFIERS)
+@rule("RUN006", kind="guide", severity=("warning", "info"), cause="library-too-old", url=SPECIFIERS)
 def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[Problem]:
     """A lower bound permits a release without an argument or a name that the code of the guide uses.
 
     Where an older release is installed already, or another package limits the version, installers keep it.
+    A note where the packages of the step were solved with a release that has it.
     """
     seen: set[tuple[str, str]] = set()
     for line, package, first, before, use in _uses(context):
@@ -76,8 +77,10 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
             too_low = satisfies(bound[1], f"<={before}" if before else f"<{first}")
             if too_low:
                 seen.add((package, requirement.text))
+                solved = install.resolution.packages.get(requirement.name)
+                version = public_part(solved.version) if solved and install.resolution.state == "solved" else ""
                 yield Problem(
-                    "warning",
+                    "info" if version and satisfies(version, f">={first}") else "warning",
                     f"`{requirement.text}` permits {package} {bound[1]}, which has no {use} of line {line}; "
                     f"{first} has it",
                     (

@@ -17,7 +17,7 @@ _START = re.compile(r"(?<!`)`\$?\s*((?:python3?(?:\s+-u)?|bash|sh)\s+([\w./-]+\.
 # `bash scripts/train_7b`, without the suffix of the script
 _BARE = re.compile(r"\s*\$?\s*(?:(?:ba|z)?sh|python3?(?:\s+-u)?)\s+(?P<script>(?:\./)?\w[\w./-]*)(?=[\s`&|;]|$)")
 _SUFFIXES = (".sh", ".py")
-_PAST = re.compile(
+OF_THE_PAST = re.compile(
     r"\b(?:renam|remov|deprecat|replac|former|previous|earlier|old|no longer|instead of|not yet|coming|todo)",
     re.IGNORECASE,
 )
@@ -81,7 +81,7 @@ def _starts(context: GuideContext) -> Iterator[tuple[int, str, str]]:
     """The line, the command and the script of each start in a sentence."""
     code = {number for block in context.guide.blocks for number, _ in block.lines}
     for number, line in enumerate(context.guide.lines, 1):
-        if number not in code and not _PAST.search(line):
+        if number not in code and not OF_THE_PAST.search(line):
             yield from ((number, match[1].strip(), posixpath.normpath(match[2])) for match in _START.finditer(line))
 
 

@@ -18,6 +18,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.missing_packages import is_complete
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
+from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -233,8 +234,10 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
 def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
     """`git+https://...` without a tag installs the current main branch.
 
-    A note if the guide installs nothing else.
+    A note if the guide installs nothing else, or is one of this repository.
     """
+    checkout = context.guide.checkout
+    own = own_names(checkout.root, "\n".join(context.guide.lines)) if checkout else frozenset()
     named = {each.text for install in context.trace.installs for each in install.action.requirements}
     for install in context.trace.installs:
         for requirement in install.action.requirements:
@@ -242,7 +245,7 @@ def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
             if requirement.url.startswith("git+") and "@" not in tail and tail.lower() in _REPOSITORIES:
                 line = line_of(context, requirement.line, requirement.text)
                 yield Problem(
-                    "warning" if len(named) > 1 else "info",
+                    "warning" if len(named) > 1 and name_key(tail) not in own else "info",
                     f"`{requirement.text}` has no tag: it installs the current main branch",
                     (guide_evidence(context, "URL", requirement.url, line),),
                     f"Add the tag of a release: {requirement.url.partition('#')[0]}@vX.Y.Z, or install it from PyPI.",

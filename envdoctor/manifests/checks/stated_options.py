@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.checks.misspelled_scripts import OF_THE_PAST
 from envdoctor.manifests.checks.program_arguments import (
     ARGPARSE,
     StartedProgram,
@@ -31,7 +32,8 @@ def text_names_an_option_that_the_program_does_not_have(context: GuideContext) -
     """A paragraph of a guide names options of a program of the checkout, and the program does not have one of them.
 
     Most options of the paragraph are those of the program, and no other file of the checkout has the one in question.
-    An option with almost the name of one of the program needs no others.
+    An option with almost the name of one of the program needs no others. A line on what was removed names no option
+    to use.
     """
     checkout = context.guide.checkout
     if checkout is None:
@@ -71,7 +73,7 @@ def _likeness(option: str, other: str) -> float:
 
 
 def _paragraphs(context: GuideContext) -> Iterator[dict[str, int]]:
-    """The options that each paragraph and list of the text names, with their lines."""
+    """The options to use that each paragraph and list of the text names, with their lines."""
     code = {number for block in context.guide.blocks for number, _ in block.lines}
     paragraph: list[tuple[int, str]] = []
     for number, line in enumerate((*context.guide.lines, ""), 1):
@@ -79,7 +81,7 @@ def _paragraphs(context: GuideContext) -> Iterator[dict[str, int]]:
             paragraph.append((number, line))
             continue
         options: dict[str, int] = {}
-        for at, text in paragraph:
+        for at, text in ((at, text) for at, text in paragraph if not OF_THE_PAST.search(text)):
             options |= {option: at for option in _OPTION.findall(text) if option not in options}
         if options and not any(_TOOL.search(text) for _, text in paragraph):
             yield options

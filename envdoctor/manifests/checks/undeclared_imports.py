@@ -13,7 +13,7 @@ from envdoctor.manifests.checks.program_imports import named_packages, names_of_
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.manifests.install_texts import has_extras_in_text, names_in_text
 from envdoctor.manifests.unread_sources import UnreadSource, list_sources, unread_steps
 from envdoctor.resolution.index_facts import UndeclaredImport
 from envdoctor.rules.registry import Problem, rule
@@ -48,6 +48,8 @@ def release_imports_what_no_package_has(context: GuideContext) -> Iterator[Probl
         given |= FROM_CONDA if has_conda else set()
         text = context.guide.checkout.guide_text if context.guide.checkout else ""
         for found in context.index_facts.undeclared_imports(installed):
+            if has_extras_in_text(found.user.name, "\n".join(context.guide.lines)):
+                continue
             packages = names_of_module(found.module)
             if found.user.name in certain and given.isdisjoint(packages) and not names_in_text(packages, text):
                 problem = _undeclared(context, found, state, _gap(context, sources))

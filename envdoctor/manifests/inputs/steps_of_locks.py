@@ -17,7 +17,9 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs import locks
 from envdoctor.manifests.inputs.records import PackageSet
+from envdoctor.manifests.options import parse_options
 from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.stated_python import VERSION_FILES
 from envdoctor.resolution.requirement import InstallRequirement
 
 _NEWEST_USUAL = (3, 12)
@@ -58,7 +60,8 @@ def step_of_lock(words: Sequence[str], line: int, files: Files) -> LockStep | No
     text = "\n".join(row for _, row in files.of_project(tool.lock, line))
     lines = files.of_project("pyproject.toml", line)
     project = parse_pyproject(lines, files) if lines else None
-    if chosen := _chosen(_sets(tool, text, files.platform or "x86_64")):
+    python = _python(words, files)
+    if chosen := _chosen(_sets(tool, text, files.platform or "x86_64"), python):
         pins = tuple(_requirements(chosen, line))
         indexes = tuple(dict.fromkeys(each.source for each in chosen.packages if each.origin == "PyPI"))
         install = Install(
@@ -98,9 +101,17 @@ def _sets(tool: _Tool, text: str, platform: str) -> tuple[PackageSet, ...]:
         return ()
 
 
-def _chosen(sets: Sequence[PackageSet]) -> PackageSet | None:
-    """The set for the newest usual Python."""
-    usual = [each for each in sets if each.packages and dotted_numbers(each.python)[:2] <= _NEWEST_USUAL]
+def _python(words: Sequence[str], files: Files) -> str:
+    """The Python that a command names, else that of the file .python-version; empty without one."""
+    stated = parse_options(tuple(words)).last("--python", "-p")
+    texts = (stated, *(text for _, text in files.of_project(".python-version", 0)))
+    return next((match[1] for text in texts if (match := VERSION_FILES[".python-version"].search(text))), "")
+
+
+def _chosen(sets: Sequence[PackageSet], python: str) -> PackageSet | None:
+    """The set for a Python; without one, that for the newest usual Python."""
+    newest = dotted_numbers(python) or _NEWEST_USUAL
+    usual = [each for each in sets if each.packages and dotted_numbers(each.python)[:2] <= newest]
     return max(usual, key=lambda each: dotted_numbers(each.python), default=next(iter(sets), None))
 
 

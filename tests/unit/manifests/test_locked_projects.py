@@ -11,7 +11,9 @@ from support.text_files import uv_lock
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import steps
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.locked_projects import without_unsolvable_additions
+from envdoctor.manifests.inputs.steps_of_locks import step_of_lock
 
 PROJECT = (
     '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
@@ -77,3 +79,26 @@ def test_the_lock_of_a_pipfile_decides_about_an_open_package(tmp_path: Path, loc
     (found,) = [each for each in result.findings if each.id == "RUN003" and "transformers" in each.message]
     assert found.status == status
     assert ("Pipfile.lock" in found.message) is (status == "info")
+
+
+def test_the_releases_of_a_lock_are_those_for_the_python_of_the_project(tmp_path: Path) -> None:
+    """networkx 3.5 needs Python 3.11. A command can name another Python than .python-version."""
+    (tmp_path / ".python-version").write_text("3.10\n")
+    row = "\n[[package]]\nname = 'networkx'\nversion = '{}'\nsource = {{ registry = 'https://pypi.org/simple' }}\n"
+    edge = "{{ name = 'networkx', version = '{}', marker = \"python_full_version {} '3.11'\" }}"
+    edges = f"dependencies = [{edge.format('3.4.2', '<')}, {edge.format('3.5', '>=')}]"
+    lock = uv_lock({}, ">=3.10").replace("dependencies = []", edges) + row.format("3.4.2") + row.format("3.5")
+    (tmp_path / "uv.lock").write_text(lock)
+    for command, version in (("uv sync", "3.4.2"), ("uv sync --python 3.11", "3.5"), ("uv sync -p3.9", "3.4.2")):
+        step = step_of_lock(command.split(), 1, Files(tmp_path, "x86_64"))
+        assert step
+        assert [each.pin for each in step.install.requirements] == [version]
+
+
+def test_two_commands_for_one_project_have_one_finding(tmp_path: Path) -> None:
+    """The releases are those of pyproject.toml in both ways."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    text = "# X\n```bash\n# with uv\nuv sync\n# with pip\npip install -e .\n```\n"
+    found = audit_text(text, str(tmp_path / "README.md"), None, None).result.findings
+    assert [each.line for each in found if each.id == "RUN003" and "transformers" in each.message] == [6]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.cases import each_case
 from support.fixed_index import DAY, FixedIndex, FixedSolver, findings
-from support.guide_cases import sh
+from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
@@ -51,3 +53,22 @@ def test_a_stated_range_stays_where_an_older_dependency_helps_after_another_corr
     remedies = [each.message + each.fix for each in findings(text, solver, "RUN003")]
     assert any("pyarrow 26.0.1 needs numpy 2" in each and "Use pyarrow==15.0.2" in each for each in remedies)
     assert not any("numpy==2" in each for each in remedies)
+
+
+def test_a_lower_bound_that_the_solution_does_not_use_is_a_note() -> None:
+    text = py("GRPOConfig(vllm_mode='colocate')", pins="'trl>=0.15,<0.24' 'transformers<5'")
+    solver = FixedSolver(FixedIndex(), {"trl": "0.23.1", "transformers": "4.57.1"})
+    assert [each.status for each in findings(text, solver, "RUN006")] == ["info"]
+    solver.versions = {"trl": "0.17.0", "transformers": "4.57.1"}
+    assert [each.status for each in findings(text, solver, "RUN006")] == ["warning"]
+
+
+def test_the_main_branch_of_the_own_project_is_a_note(tmp_path: Path) -> None:
+    text = sh("pip install peft==0.18.0", "pip install git+https://github.com/huggingface/trl.git")
+    for name, status in (("trl", "info"), ("other", "warning")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / ".git").mkdir()
+        (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
+        found = audit_text(text, str(folder / "README.md"), None, NoSolver()).result.findings
+        assert [each.status for each in found if each.id == "RUN063"] == [status]

@@ -372,7 +372,7 @@ def test_the_text_names_an_option_by_almost_its_name(checkout: Path) -> None:
 def test_options_of_the_text_that_are_those_of_another_program(checkout: Path) -> None:
     (checkout / "train.py").write_text(PARSER + PARSES)
     (checkout / "test.py").write_text("parser.add_argument('--other-one')\nparser.add_argument('--more_data')\n")
-    others = ("`--other_one`", "`--other-one`", "`--more-data`")
+    others = ("`--other_one`", "`--other-one`", "`--more-data`", "`--epoks` and `--momentum` removed")
     for option in ("`--level 1`", "--epoks", *others, "`--epoks`, `--a`, `--b`", "`--gpus all` of docker"):
         assert _of_text(checkout, TEXT.format(what="the training", option=option)) == []
     (checkout / "train.py").write_text(OPEN_PROGRAMS["it permits unknown options"])

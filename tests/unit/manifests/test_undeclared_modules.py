@@ -17,6 +17,7 @@ CASES = {
     "a repository can require it": ([STEP, "pip install git+https://github.com/acme/tools"], "unknown"),
     "conda adds packages": (["conda install -y pytorch jupyter", STEP], "unknown"),
     "conda installs torch alone": (["conda install -y pytorch", STEP], "error"),
+    "the text installs an extra": ([STEP, "# for training: pip install 'trl[quality]'"], ""),
     "an image with packages": (["docker run -it acme/trainer:1 bash", STEP], ""),
 }
 
