@@ -33,7 +33,7 @@ from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, newest_p
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import wheel_tags
 from envdoctor.package_index.address import index_address
-from envdoctor.package_index.build_failures import failures_of_build
+from envdoctor.package_index.build_failures import build_files_of, failures_of_build
 from envdoctor.package_index.build_needs import missing_build_modules, needs_compiler, needs_rust, source_requires
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.simple_index import File
@@ -44,6 +44,7 @@ from envdoctor.resolution.index_facts import (
     AbsentMember,
     AbsentProgram,
     BuildFailure,
+    BuildFiles,
     BuildImport,
     CodeImport,
     ComparedNames,
@@ -167,6 +168,12 @@ class IndexReader:
         return tuple(
             BuildFailure(_indexed(release), archive.name, *each) for each in failures_of_build(archive, python)
         )
+
+    @_limited
+    def build_files(self, name: str, version: str) -> BuildFiles | None:
+        """The build files of a release; None if its source archive is not read, or is too large."""
+        archive = self._archive(Pin(name, version))
+        return build_files_of(archive) if archive else None
 
     @_limited
     def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:

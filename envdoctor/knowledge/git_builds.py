@@ -28,6 +28,7 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     without_torch: str = ""  # specifier of later releases whose build requirements do not name it
     without_gpu: Literal["", "cpu", "stops"] = ""  # what the build does where torch finds no GPU
     variables: tuple[str, ...] = ()  # with one of which it compiles CUDA code without a GPU
+    standard: int = 0  # of C++, in the flags of the main branch for extensions of torch; 0: none, or not known
     requires: tuple[str, ...] = ()  # the packages that it installs, of any commit; empty: not known
 
     def is_true_of(self, reference: str) -> bool:

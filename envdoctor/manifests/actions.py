@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from envdoctor.knowledge.cxx_standards import NamedStandard
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_index
 
 
 class OwnBuild(NamedTuple):
-    """A project on disk whose setup.py imports modules that an isolated build lacks."""
+    """A project on disk whose setup.py imports modules that an isolated build lacks, or compiles for torch."""
 
     url: str
     imports: tuple[tuple[str, int], ...]  # module, line of setup.py
     has_pyproject: bool  # without one, an old pip builds without isolation
+    standard: NamedStandard | None = None  # of C++, in the flags of setup.py
+    torch: str | None = None  # specifier of torch in build-system.requires
 
 
 PACKAGE_LIST = "a list of packages without a command"

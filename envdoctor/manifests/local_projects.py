@@ -6,11 +6,12 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from envdoctor.knowledge.cxx_standards import standard_of_setup
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install, OwnBuild
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
-from envdoctor.manifests.own_builds import missing_imports
+from envdoctor.manifests.own_builds import missing_imports, text_of, torch_of_build
 from envdoctor.manifests.pyproject import parse_pyproject, project_requirements
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.setup_py import requirements_of_setup_py
@@ -59,15 +60,17 @@ def _built_with_torch(
 
 
 def _own_builds(install: Install, files: Files, place_of: Callable[[str], str | None]) -> Iterator[OwnBuild]:
-    """The projects on disk whose setup.py imports what an isolated build lacks."""
+    """The projects on disk whose setup.py imports what an isolated build lacks, or compiles for torch."""
     for each in install.requirements:
         place = _place(each, place_of)
         if place is not None:
             setup, pyproject = (
                 files.of_project(posixpath.join(place, name), each.line) for name in ("setup.py", "pyproject.toml")
             )
-            if imports := missing_imports(setup, pyproject):
-                yield OwnBuild(each.url, imports, bool(pyproject))
+            imports, standard = missing_imports(setup, pyproject), standard_of_setup(text_of(setup))
+            if imports or standard:
+                torch = torch_of_build(text_of(pyproject))
+                yield OwnBuild(each.url, imports, bool(pyproject), standard, torch)
 
 
 def _place(requirement: InstallRequirement, place_of: Callable[[str], str | None]) -> str | None:

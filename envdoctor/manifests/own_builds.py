@@ -22,8 +22,7 @@ def missing_imports(setup: tuple[Line, ...], pyproject: tuple[Line, ...]) -> tup
     Not after a line of code that installs something. What follows an import cannot help it: pip reads setup_requires
     by running the script.
     """
-    text = "\n".join(text for _, text in setup)
-    requires = _build_requirements("\n".join(text for _, text in pyproject))
+    text, requires = text_of(setup), _build_requirements(text_of(pyproject))
     if not text or requires is None:
         return ()
     parsed = [each for item in requires if (each := parse_install_requirement(item, 0))]
@@ -39,6 +38,17 @@ def missing_imports(setup: tuple[Line, ...], pyproject: tuple[Line, ...]) -> tup
     installs = next((number for number, line in enumerate(code, 1) if _INSTALLS.search(line)), len(code) + 1)
     missing = ((each, line) for each, line in found.items() if normalize_name(each) not in brought)
     return tuple((each, line) for each, line in missing if line < installs)
+
+
+def text_of(lines: tuple[Line, ...]) -> str:
+    """The lines of a file as one text."""
+    return "\n".join(text for _, text in lines)
+
+
+def torch_of_build(pyproject: str) -> str | None:
+    """The specifier of torch in the build requirements; None if they do not name it."""
+    parsed = (parse_install_requirement(item, 0) for item in _build_requirements(pyproject) or ())
+    return next((each.specifier for each in parsed if each and each.name == "torch"), None)
 
 
 def _top_level_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:

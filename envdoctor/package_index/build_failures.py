@@ -15,6 +15,7 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.build_needs import build_system, imports_of_script
 from envdoctor.package_index.python_modules import parse_source
 from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
+from envdoctor.resolution.index_facts import BuildFiles
 
 # setuptools 58.0.0 removed use_2to3; CHANGES of setuptools, 2026-11-27. Python 3.12 and newer need a later one.
 _WITHOUT_2TO3 = "58.0.0"
@@ -51,6 +52,12 @@ def failures_of_build(archive: SourceArchive, python: str = "") -> tuple[Failure
         *_refused_requirements(archive, setuptools), *_removed_method(text, named),
         *_untranslated(archive, tree, {*map(normalize_name, named)}),
     )  # fmt: skip
+
+
+def build_files_of(archive: SourceArchive) -> BuildFiles:
+    """What an archive states about its build."""
+    requires, _ = build_system(archive.texts.get("pyproject.toml", ""))
+    return BuildFiles(archive.name, archive.texts.get("setup.py", ""), requires)
 
 
 def _removed_modules(tree: ast.Module, python: str) -> Iterator[FailureOfBuild]:

@@ -145,6 +145,14 @@ class BuildFailure(NamedTuple):
     cured_by: Sequence[str] = ()  # what must be installed before a build without isolation; empty: nothing cures it
 
 
+class BuildFiles(NamedTuple):
+    """What the source archive of a release states about its build."""
+
+    archive: str
+    setup: str  # setup.py
+    requires: Sequence[str]  # build-system.requires
+
+
 class Numpy1Build(NamedTuple):
     """A release with a compiled module that is built for NumPy 1."""
 
@@ -301,6 +309,10 @@ class IndexFacts(Protocol):
 
     def build_failures(self, name: str, version: str, python: str) -> Sequence[BuildFailure]:
         """The reasons for which the build of a release fails with today's build tools."""
+        ...
+
+    def build_files(self, name: str, version: str) -> BuildFiles | None:
+        """The build files of a release; None if its source archive is not read, or is too large."""
         ...
 
     def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:

@@ -14,6 +14,7 @@ from envdoctor.resolution.index_facts import (
     AbsentMember,
     AbsentProgram,
     BuildFailure,
+    BuildFiles,
     BuildImport,
     CodeImport,
     ComparedNames,
@@ -53,6 +54,7 @@ class FixedIndex:
         self.modules: dict[str, tuple[str, ...]] = {}
         self.requirements: dict[str, Sequence[str]] = {}
         self.failing: Sequence[BuildFailure] = ()
+        self.files: dict[str, BuildFiles] = {}
         self.unread: Collection[str] = ()  # packages whose requirements are not read in time
         self.listed: dict[tuple[str, str], PublishedRelease] = {}  # that the built-in tables do not have
 
@@ -162,6 +164,9 @@ class FixedIndex:
 
     def build_failures(self, name: str, version: str, python: str) -> Sequence[BuildFailure]:  # noqa: ARG002
         return [each for each in self.failing if (each.release.name, each.release.version) == (name, version)]
+
+    def build_files(self, name: str, version: str) -> BuildFiles | None:
+        return self.files.get(f"{name} {version}")
 
     def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:  # noqa: ARG002
         failing = {each.release for each in self.failing}

@@ -29,6 +29,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     conda_systems,
     conflicting_bounds,
     copied_programs,
+    cxx_standards,
     driver,
     entered_directories,
     failing_builds,

@@ -9,6 +9,7 @@ from itertools import takewhile
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.cxx_standards import rejecting_headers, standard_of_build
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone, directory_of_clone
 from envdoctor.manifests.built_repositories import built_repositories
@@ -85,7 +86,8 @@ def _cloned_project(context: GuideContext, install: InstallStep) -> str:
     return _REPOSITORY_NAMES.get(name, name)
 
 
-def _torch(install: InstallStep) -> ResolvedPackage | None:
+def torch_of_step(install: InstallStep) -> ResolvedPackage | None:
+    """The torch that is installed before a step, else the one that it installs."""
     return install.before.packages.get("torch") or install.after.packages.get("torch")
 
 
@@ -99,13 +101,13 @@ def _is_compiled(context: GuideContext, install: InstallStep, requirement: Insta
     """Whether the step compiles: a repository, a directory, or flash-attn without a release wheel for this torch."""
     if install.before.resolution == "partial" and not requirement.url:
         return False  # a project or a file that the guide does not show can install another torch
-    has_wheel = _has_wheel(context, install, requirement)
+    has_wheel = has_wheel_of_release(context, install, requirement)
     return has_wheel is False or (bool(requirement.url) and has_wheel is None)
 
 
-def _has_wheel(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool | None:
+def has_wheel_of_release(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool | None:
     """Whether a release of flash-attn has a wheel for the torch of the step; None if unknown, or for others."""
-    torch = _torch(install)
+    torch = torch_of_step(install)
     is_release = not requirement.url or _RELEASE_TAG.search(requirement.url)  # its setup.py downloads the wheel
     if not is_release or requirement.name != "flash-attn" or not torch or not torch.version:
         return None
@@ -128,7 +130,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
             missing = [name for name in missing if name != "psutil"]
         if requirement.url in (".", "./") and _cloned_project(context, install) not in BUILT_WITH_TORCH:
             missing = [name for name in missing if name in ("torch", "setuptools", "wheel")]  # of any extension
-        has_wheel = _has_wheel(context, install, requirement)
+        has_wheel = has_wheel_of_release(context, install, requirement)
         if has_wheel:  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
@@ -224,16 +226,17 @@ def _missing_build_requirements(install: InstallStep, requirement: InstallRequir
 def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Problem]:
     """flash-attn has no wheel for the torch, Python or CPU architecture of the guide. Compiling takes hours.
 
-    The build itself works where there is a CUDA toolkit; RUN043 and RUN046 report those that fail.
+    The build works where there is a CUDA toolkit; RUN043, RUN046 and RUN290 report those that fail.
     """
     for install, requirement, line in possible_builds(context):
-        torch = _torch(install)
+        torch = torch_of_step(install)
         if requirement.name != "flash-attn" or requirement.url or satisfies(requirement.pin or "2", ">=3"):
             continue
-        if _fails_isolated(install):
+        if _fails_isolated(install) or not torch or not _is_compiled(context, install, requirement):
             continue
-        if not torch or not _is_compiled(context, install, requirement):
-            continue
+        row = standard_of_build("flash-attn", _flash_attn_version(install, requirement))
+        if row and rejecting_headers(row.standard, torch.version):
+            continue  # RUN290
         yield Problem(
             "info",
             f"flash-attn {_flash_attn_version(install, requirement)} has no release wheel for torch {torch.version}, "
@@ -379,7 +382,7 @@ def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Pro
 def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Problem]:
     """The CUDA toolkit and torch differ in the major CUDA version. torch.utils.cpp_extension rejects the build."""
     for install, requirement, line in possible_builds(context):
-        torch, toolkit = _torch(install), install.before.toolkit
+        torch, toolkit = torch_of_step(install), install.before.toolkit
         if not torch or torch.cuda in ("", "cpu") or "." not in toolkit:
             continue
         if toolkit.partition(".")[0] == torch.cuda.partition(".")[0]:
