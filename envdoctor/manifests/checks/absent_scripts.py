@@ -14,6 +14,7 @@ from envdoctor.manifests.checks.absent_started_modules import absent_started_mod
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.left_out_folders import has_options_of
 from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_scripts
+from envdoctor.manifests.checks.sibling_projects import scripts_of_siblings
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
 from envdoctor.manifests.program_launches import Launch
@@ -40,12 +41,14 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     guide neither names nor enters, or has one that defines the options of the command. Scripts that a step makes,
     downloads or clones are left out, and so are names that a reader is to replace. A script that a sentence starts is
     reported if a file has almost the same name. Also reported: `python -m package.module` of a package that lacks the
-    module, and an application of a server that is in a directory which the guide neither names nor enters.
+    module, an application of a server that is in a directory which the guide neither names nor enters, and a
+    script in `../project` of a project that pip installs and no step clones.
     """
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
     yield from misspelled_scripts(context, checkout)
+    yield from scripts_of_siblings(context, checkout)
     yield from absent_started_modules(context, checkout)
     launches = _own_launches(context, checkout)
     named = {each.program.script: each for each in reversed(launches)}

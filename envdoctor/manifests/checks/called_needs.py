@@ -88,7 +88,8 @@ def call_needs_a_package_that_no_step_installs(context: GuideContext) -> Iterato
     for program in call_needs().launcher:
         package = program.package
         launch = next((each for each in context.guide.launches if _is_started_by(context, each, program)), None)
-        is_known = package in seen or re.search(rf" needs {re.escape(package)}\b", reported) is not None
+        is_known = package in seen or package in imported
+        is_known = is_known or re.search(rf" needs {re.escape(package)}\b", reported) is not None
         if launch and not is_known and package not in given and not names_in_text([package], text):
             name, use = (program.option, "needs") if program.option else (program.program, "is a program of")
             evidence = table_evidence(name, f"{use} {package}", program.source, program.date)

@@ -181,6 +181,21 @@ def test_starts_in_the_text_and_in_blocks_without_a_language(name: str, checkout
     assert any(each.id == "RUN182" for each in found.result.findings) is is_reported
 
 
+BENCH = "pip install git+https://github.com/labs/zero-bench.git@v1"
+
+
+@each_case(("commands", "is_found"), [
+    ((BENCH, "python ../zero-bench/main.py --task a"), True),
+    ((BENCH, "cd scripts", "python ../../zero-bench/main.py"), False),
+    ((BENCH, "git clone https://github.com/labs/zero-bench ../zero-bench", "python ../zero-bench/main.py"), False),
+    (("pip install zero-bench", "python ../zero-bench/main.py"), False),
+    ((BENCH, "python ../other/main.py"), False),
+])  # fmt: skip
+def test_pip_makes_no_checkout_of_a_project(commands: tuple[str, ...], is_found: bool, checkout: Path) -> None:
+    found = [each for each in _scripts(checkout, *commands) if "zero-bench" in each.message]
+    assert [each.status for each in found] == ["warning"] * is_found
+
+
 def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
     start_time = time.process_time()
     long = "# run_zeroscrolls.sh " + "> " * 30_000
