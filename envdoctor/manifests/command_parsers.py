@@ -303,7 +303,8 @@ def _apptainer(command: Command, files: Files) -> Iterator[Action]:
     """`apptainer pull docker://IMAGE`, and `apptainer exec docker://IMAGE PROGRAM`."""
     for index, word in enumerate(command.words):
         if word.startswith("docker://"):
-            name, tag = split_image(word.removeprefix("docker://").replace("#", "/"))
+            text = word.removeprefix("docker://").replace("#", "/")
+            name, tag = split_image(re.sub(r"^[^/@]*@(?=[^/]+/)", "", text))  # without `$oauthtoken@`, the user
             is_entered = "pull" not in command.words and "build" not in command.words
             yield UseImage(command.line, str(command), name, tag, is_entered=is_entered)
             program = command.words[index + 1 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -10,20 +11,24 @@ from envdoctor.core.records import Finding
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.guide import Guide
 
-_ON_RELEASES = frozenset({"RUN003", "RUN004", "RUN005"})
+_ON_PACKAGES = frozenset({"RUN003", "RUN004", "RUN005", "RUN040", "RUN109"})
+_QUOTED = re.compile(r"`([^`]+)`")
+_COUNTED = re.compile(r"\b\d+ packages that were read|; not read: .*")
 _Key = tuple[int, str, str, str]
 
 
 def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Finding]:
     """The findings of all paths in the order of the lines, each once. One of some paths names its alternative.
 
-    One on the packages of a file is the same for each command that installs this file.
+    One on the packages of a file is the same for each command that installs this file, and one on a missing package
+    is the same after each of the paths, which differ in the packages that were read.
     """
     found: dict[_Key, tuple[Finding, list[Guide]]] = {}
     for guide, findings in audited:
         for finding in findings:
             line = 0 if _is_of_file(guide, finding) else finding.line
-            _, having = found.setdefault((line, finding.id, finding.message, finding.fix), (finding, []))
+            message = _COUNTED.sub("", finding.message)
+            _, having = found.setdefault((line, finding.id, message, finding.fix), (finding, []))
             having += [] if any(each is guide for each in having) else [guide]
     paths = [guide for guide, _ in audited]
     named = [_name_branch(finding, having, paths) for finding, having in found.values()]
@@ -31,11 +36,10 @@ def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Fi
 
 
 def _is_of_file(guide: Guide, finding: Finding) -> bool:
-    """Whether a finding on releases is about a file: its line, a command, names none of the packages."""
+    """Whether a finding on packages is about a file: its line, a command, names none of them."""
     line = guide.lines[finding.line - 1].lower() if 0 < finding.line <= len(guide.lines) else ""
-    return (
-        finding.id in _ON_RELEASES and bool(line) and not any(each.fact.lower() in line for each in finding.evidence)
-    )
+    names = _QUOTED.findall(finding.message)[:1] or [each.fact for each in finding.evidence]
+    return finding.id in _ON_PACKAGES and bool(line) and not any(each.lower() in line for each in names)
 
 
 def _name_branch(finding: Finding, having: list[Guide], paths: list[Guide]) -> Finding:

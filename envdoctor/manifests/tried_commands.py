@@ -66,9 +66,11 @@ def with_tried_commands(
     """
     if not any(each.status in _PROBLEMS and any(map(_installs, each.remedies)) for each in findings):
         return tuple(findings)
+    is_solving = solver is not None and not solver.reason
     solver = apart(solver)
     contexts = [build_context(path, machine, today, solver) for path in paths]
     trials = _Trials([_Path(each, findings) for each in contexts], machine, today, solver)
+    trials.is_solving = is_solving
     findings = trials.with_one_release(findings)
     trials.try_together([each for each in findings if each.status in _PROBLEMS])
     proven = [trials.proven(each) if each.status in _PROBLEMS else each for each in findings]
@@ -183,6 +185,7 @@ class _Trials:
         self.tried: dict[tuple[int, int, bool, tuple[str, ...]], _Trial | None] = {}
         self.untried: set[tuple[str, ...]] = set()  # commands that no time was left for
         self.end = time.monotonic() + _SECONDS
+        self.is_solving = False  # the steps of the guide were solved; trials have a limit of their own
 
     def with_one_release(self, findings: Sequence[Finding]) -> list[Finding]:
         """The findings with commands that install one release of each package into an environment."""
@@ -266,7 +269,8 @@ class _Trials:
             path, is_quick = self.paths[found[0]], not is_possible
             tried = partial(self._try, path, found[1], remedy, is_part=bool(failing), is_quick=is_quick)
             self.tried[key] = tried() if time.monotonic() < self.end + _SECONDS else None
-            self.untried |= set() if is_possible else {remedy.commands}
+            is_stopped = self.tried[key] is None and self.is_solving and self.solver and self.solver.reason
+            self.untried |= {remedy.commands} if is_stopped or not is_possible else set()
         return self.tried[key]
 
     def _contradiction(self, found: tuple[int, int], remedy: Remedy) -> str:

@@ -8,8 +8,10 @@ from datetime import date
 
 from support.cases import each_case
 
+from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_guide
 from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.path_findings import join_findings
 
 TODAY = date(2026, 11, 21)
 A, B = "pip install vllm==0.10.2 transformers==4.57.1", "pip install vllm==0.19.0"
@@ -248,3 +250,23 @@ def test_a_block_for_linux_as_well_is_followed(text: str) -> None:
 
 def test_a_guide_for_one_other_system_is_read() -> None:
     assert installs(f"# Setup\n## Windows\n{block(A)}\n") == [[A]]
+
+
+def test_a_script_that_two_paths_run_has_each_finding_once() -> None:
+    guide = parse_guide("# X\n```bash\n. ./setup.sh --basic\npip install b\n. ./setup.sh --demo\n```\n", "a.md")
+    paths = [guide, guide._replace(name="a.md")]
+
+    def joined(rule: str, *messages: str) -> list[int]:
+        found = [
+            Finding(rule, "c", "error", text, (), "f", line=line) for line, text in zip((3, 5), messages, strict=True)
+        ]
+        return [
+            each.line for each in join_findings([(path, [each]) for path, each in zip(paths, found, strict=True)])
+        ]
+
+    assert joined("RUN040", "`nvdiff` is built without torch", "`nvdiff` is built without torch") == [3]
+    assert joined("RUN040", "`nvdiff` is built without torch", "`setup.sh` is built without torch") == [3, 5]
+    assert joined("RUN061", "`nvdiff` was removed", "`nvdiff` was removed") == [3, 5]
+    read = "x.py imports plyfile, which none of the {} packages that were read has; not read: {}"
+    found = [Finding("RUN181", "c", "unknown", read.format(n, n), (), "f", line=5) for n in (160, 173)]
+    assert len(join_findings([(path, [each]) for path, each in zip(paths, found, strict=True)])) == 1

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.command import envdoctor
+from support.guide_cases import sh
 
 from envdoctor.commands.check import CheckRequest, run
 from envdoctor.commands.check_image import ImageCheck
 from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.image_starts import StartRequirement, start_condition
 from envdoctor.knowledge.images import ngc_images
+from envdoctor.manifests import audit_guide
 from envdoctor.manifests.images.sources import of_reference
 
 # Image, GPU, driver -> verdict, compatibility, rules with errors and warnings.
@@ -398,3 +400,10 @@ def test_a_reference_with_a_password_is_not_repeated() -> None:
     with pytest.raises(BadInput) as error:
         check("u:hunter2Zq9XkPw@reg/x:1")
     assert "hunter2" not in error.value.message
+
+
+def test_an_image_of_enroot_with_a_user_is_read() -> None:
+    """The torch of the image stays: nothing replaces it."""
+    text = sh("enroot import 'docker://$oauthtoken@nvcr.io#nvidia/pytorch:25.01-py3'", "pip install accelerate")
+    trace = audit_guide(text, name="a.md").traces[0][1]
+    assert trace.installs[-1].before.image == "nvcr.io/nvidia/pytorch:25.01-py3"

@@ -139,6 +139,26 @@ def test_an_installed_dependency_can_be_too_new_for_a_later_pin() -> None:
     assert "starlette (required by gradio 3.50.2) resolves today" in starlette.message
 
 
+class _StoppingTrials(_Gradio):
+    """Its trials have no time left for a command for starlette."""
+
+    def apart(self) -> _StoppingTrials:
+        other = _StoppingTrials(self.index, {})
+        other.reason = "no response in time"
+        return other
+
+    def __call__(self, problem: StepProblem) -> StepSolution | None:
+        return None if self.reason else super().__call__(problem)
+
+
+def test_a_command_without_time_for_its_trial_is_marked() -> None:
+    text = sh("uv pip install gradio", "uv pip install gradio==3.50.2")
+    found = audit_text(text, "README.md", None, _StoppingTrials(FixedIndex(), {})).result.findings
+    (starlette,) = [each for each in found if each.id == "RUN003"]
+    assert commands_of(starlette) == ("uv pip install starlette==0.52.1",)
+    assert "The command was not tried with the other packages" in starlette.fix
+
+
 def test_an_uncertain_finding_installs_the_torch_of_the_certain_ones() -> None:
     certain = Finding("RUN010", "c", "error", "m", (), "f", steps("uv pip install numpy torch==2.5.1"), line=4)
     other = Finding("RUN003", "c", "unknown", "m", (), "f", steps("uv pip install torch==2.8.0"), line=4)
