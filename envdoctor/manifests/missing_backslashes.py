@@ -35,7 +35,20 @@ _REQUIREMENT = re.compile(
     r"\s*(?:(['\"]?)[A-Za-z][\w.-]*(?:\[[\w,-]+\])?(?:==|>=|<=|~=|!=)\d[^\s'\"]*\1(?=\s|$)"
     r"|(?:git\+)?https?://\S+(?:\.whl|\.git)\b|--[a-z][\w-]+(?=[\s=]|$))"
 )
+_LEADING = re.compile(r"\s*\\[ \t]+--?[A-Za-z]")
 _MAX_LINES = 200  # of a command
+
+
+def leading_backslashes(lines: Sequence[Line]) -> list[int]:
+    """The positions of the lines of commands whose next line starts with a backslash: it escapes only a blank."""
+    is_text = set(heredoc_positions(lines))
+    found: list[int] = []
+    for position, (_, text) in enumerate(lines[:-1]):
+        is_command = bool(text.strip()) and not text.lstrip().startswith(("#", "\\"))
+        is_whole = is_command and not _CONTINUES.search(text) and text.count("'") % 2 == text.count('"') % 2 == 0
+        if is_whole and _LEADING.match(lines[position + 1][1]) and not is_text & {position, position + 1}:
+            found.append(position)
+    return found
 
 
 def missing_backslashes(lines: Sequence[Line]) -> list[range]:

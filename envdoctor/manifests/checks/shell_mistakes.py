@@ -10,7 +10,7 @@ from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, shown_line
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
-from envdoctor.manifests.missing_backslashes import blanks_after_backslashes, missing_backslashes
+from envdoctor.manifests.missing_backslashes import blanks_after_backslashes, leading_backslashes, missing_backslashes
 from envdoctor.manifests.shell import strip_prompts, without_prompt
 from envdoctor.rules.registry import Problem, rule
 
@@ -42,8 +42,8 @@ _BACKGROUND = re.compile(
 def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]:
     """A comment or an empty line between the lines of one command ends it: the rest is another command.
 
-    A backslash that a comment or a blank follows continues nothing either. Dockerfiles are different: Docker removes
-    comment lines and blanks before a shell reads the command.
+    A backslash that a comment or a blank follows continues nothing either, nor one at the start of a line.
+    Dockerfiles are different: Docker removes comment lines and blanks before a shell reads the command.
     """
     for block in _shell_blocks(context):
         lines = list(block.lines)
@@ -59,6 +59,8 @@ def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]
         commands = strip_prompts(block.lines, console=False)
         for position in blanks_after_backslashes(commands):
             yield _blank(context, commands[position], commands[position + 1])
+        for position in leading_backslashes(commands):
+            yield _leading(context, commands[position], commands[position + 1])
 
 
 def _shell_blocks(context: GuideContext) -> Iterator[Block]:
@@ -106,6 +108,21 @@ def _blank(context: GuideContext, line: Line, following: Line) -> Problem:
         ),
         "Remove the blank after the backslash.",
         line=number,
+    )
+
+
+def _leading(context: GuideContext, line: Line, following: Line) -> Problem:
+    shown = shown_line(following[1])
+    return Problem(
+        "error",
+        f"the backslash is at the start of this line, and line {line[0]} ends the command: the shell runs `{shown}` "
+        "as a command of its own",
+        (
+            guide_evidence(context, "end of the command", shown_line(line[1]), line[0]),
+            guide_evidence(context, "rest of the command", shown, following[0]),
+        ),
+        "Move each backslash to the end of the line above it.",
+        line=following[0],
     )
 
 
