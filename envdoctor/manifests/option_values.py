@@ -98,16 +98,20 @@ def _is_definition(call: ast.Call) -> bool:
 
 
 def _is_parsed(nodes: Sequence[ast.AST]) -> bool:
-    """Whether all values of the usual names come from a parser."""
+    """Whether all values of the usual names come from a parser, and no function changes them."""
     for each in nodes:
-        targets = (
-            [name for target in each.targets for name in ast.walk(target)] if isinstance(each, ast.Assign) else []
-        )
-        if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id in _NAMESPACES for t in targets):
-            called = each.value.func if isinstance(each.value, ast.Call) else None
-            if called is None or not _PARSES.search(ast.unparse(called)):
-                return False
+        if not isinstance(each, ast.Assign) or not any(map(_has_namespace, each.targets)):
+            continue
+        if not isinstance(each.value, ast.Call) or not _PARSES.search(ast.unparse(each.value.func)):
+            return False
+        is_method = isinstance(each.value.func, ast.Attribute) and each.value.func.attr.startswith("parse")
+        if not is_method and any(map(_has_namespace, each.value.args)):
+            return False  # `args = update_args(args)`
     return True
+
+
+def _has_namespace(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in _NAMESPACES for each in ast.walk(node))
 
 
 def _option(call: ast.Call) -> tuple[str, _Option]:

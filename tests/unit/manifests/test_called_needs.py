@@ -95,7 +95,8 @@ def test_a_call_under_a_condition_on_an_option(arguments: str, needed: str, chec
 
 @each_case("change", [
     ("args.mode == ", "args.size == "), ("main(args)\n", "args.small = args.mode\nmain(args)\n"),
-    ("parser.parse_args()", "Settings()"), ("args = parser", "parser.set_defaults(small=True)\nargs = parser"),
+    ("parser.parse_args()", "Settings()"), ("main(args)\n", "args = with_args(args)\nmain(args)\n"),
+    ("args = parser", "parser.set_defaults(small=True)\nargs = parser"),
 ])  # fmt: skip
 def test_a_condition_that_options_do_not_decide(change: tuple[str, str], checkout: Path) -> None:
     old, new = change
