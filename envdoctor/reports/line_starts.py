@@ -11,7 +11,7 @@ MAX_WORDS = 8
 LINES_OF_A_LABEL = 3  # `GPU 0: `, `GPU 1: ` number what they name
 # What a tool or a page writes at the start of every line. One exception in ten is permitted.
 DECORATION = re.compile(
-    r"\s{0,4}(?:[-*]\s|[+#]\s?|\d{1,4}:\s|(?:pod|job|deployment|service|container)/[\w.-]{1,80}:?\s"
+    r"\s{0,4}(?:[-*]\s|(?:\+|#(?!\d{1,3} ))\s?|\d{1,4}:\s|(?:pod|job|deployment|service|container)/[\w.-]{1,80}:?\s"
     r"|[A-Za-z][\w-]{0,30}[-_.]?\d{1,5}:\s)"
 )
 SIGNS = frozenset("-*+#")
@@ -29,8 +29,9 @@ CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
 DAY = r"(?:\d{4}[-/.])?\d{1,2}[-/.]\d{1,2}(?:[-/.]\d{2,4})?"
 # A word with which a logger starts a line: a time, a level, `[engine.py:244]`, `(EngineCore pid=7)`, `root`, `-`.
 LOGGED = re.compile(
-    rf"\[?(?:{DAY}[ T])?{CLOCK}(?:Z|[+-]\d\d:?\d\d)?\]?:?\s|\[?{LEVEL}\]?:?\s|\[?{DAY}\]?\s"
-    r"|\[[\w./-]{1,60}\.py:\d{1,6}\]:?\s|\([\w. -]{1,60}pid=\d{1,9}[^)]{0,60}\)\s|[-|]\s|\[[\w.-]{1,40}\]:?\s"
+    rf"\[?(?:{DAY}[ T])?{CLOCK}(?:Z|[+-]\d\d:?\d\d)?\]?:?\s|\[?{LEVEL}\]?:?\s{{1,5}}|\[?{DAY}\]?\s"
+    r"|\[[\w./-]{1,60}\.py:\d{1,6}\]:?\s|\([\w. -]{1,60}pid=\d{1,9}[^)]{0,60}\)\s|[-|]\s"
+    r"|\[[\w.-]{1,40}(?:: [\w.-]{1,60})?\]:?\s|[\w.<>]{1,60}:[\w.<>]{1,60}:\d{1,6}\s(?=- )"  # Vertex AI, loguru
     r"|##\[(?:info|debug|warning|error|group|command|section)\]\s?|[\w./-]{1,60}\.py:\d{1,6}:?\s|[a-z][\w.]{1,40}:\s(?=\[)"
 )
 SURE = re.compile(rf"{CLOCK}|\b{LEVEL}\b")  # a time or a level: what remains of the words can be one of a report
@@ -39,6 +40,7 @@ MAIL_QUOTE = re.compile(r"(?:>(?!>> )\s?)+")  # not Python's prompt
 QUOTED = re.compile(r"\|(?:\s|$)")
 
 
+TAB, ISO_DAY = r"(?:\t| {4})", r"\d{4}-\d\d-\d\dT"  # lines have four spaces for a tab
 # Each pattern matches one prefix. `[pip3]` and `[conda]` belong to collect_env and are not prefixes.
 PREFIXES = (
     re.compile(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
@@ -55,7 +57,12 @@ PREFIXES = (
     re.compile(
         r"\[?(?:task )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:]{0,3}"
     ),  # Kubernetes, GitHub Actions
-    re.compile(r"#\d{1,3} \d{1,5}\.\d{1,3} (?=\S)"),  # of a build of an image with BuildKit: `#9 12.31 `
+    re.compile(r"\[\d{1,4},\d{1,5}\]<std(?:out|err)>:\s?"),  # `mpirun --tag-output`
+    re.compile(r"std(?:out|err): "),
+    re.compile(
+        rf"[\w(][^\t]{{0,40}}?{TAB}\S[^\t]{{0,40}}?{TAB}(?={ISO_DAY})"
+    ),  # job and step, of `gh run view --log`
+    re.compile(r"#\d{1,3} \d{1,5}\.\d{1,3}(?: |$)"),  # of a build of an image with BuildKit: `#9 12.31 `
     re.compile(r"##\[(?:info|debug|warning|error|group|command|section)\]\s?"),  # GitHub Actions, Azure
     re.compile(
         r"(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - (?=\w)"
@@ -72,7 +79,9 @@ PREFIXES = (
 )
 PREFIX_STARTS = frozenset("#[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 # Fast check: a line that starts with a letter and does not match has no prefix.
-WORD_PREFIX = re.compile(r"\||^[A-Z][a-z]{2} | - [A-Z]{4,7} - |^[A-Z]{4,7}:")
+WORD_PREFIX = re.compile(
+    rf"{TAB}{ISO_DAY}|\||^std(?:out|err): |^[A-Z][a-z]{{2}} | - [A-Z]{{4,7}} - |^[A-Z]{{4,7}}:",
+)
 
 
 def strip_prefixes(text: str) -> str:
@@ -161,7 +170,9 @@ def _without_words(line: str, shape: tuple[str, ...]) -> str:
 
 def _shape(word: str) -> str:
     """The word of a logger without what changes from line to line."""
-    same_place = re.sub(r"[\w./-]{1,60}\.py:\d{1,6}", "file.py:0", word.strip())
+    same_place = re.sub(
+        r"[\w./-]{1,60}\.py:\d{1,6}|(?<!\S)[A-Za-z_][\w.<>]*:[\w.<>]+:\d{1,6}", "file.py:0", word.strip()
+    )
     return re.sub(rf"\b{LEVEL}\b", "INFO", re.sub(r"\d", "0", same_place))
 
 

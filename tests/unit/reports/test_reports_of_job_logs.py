@@ -52,6 +52,18 @@ sglang: 0.4.3.post2
 flashinfer: 0.2.1.post2
 NVCC: Cuda compilation tools, release {nvcc}
 """
+CPU_REPORT = """Collecting environment information...
+PyTorch version: 2.2.2
+Is debug build: False
+CUDA used to build PyTorch: Could not collect
+ROCM used to build PyTorch: N/A
+
+OS: Microsoft Windows 11 Education
+Python version: 3.10.11 (64-bit runtime)
+Is CUDA available: False
+GPU models and configuration: GPU 0: NVIDIA GeForce RTX 4080
+Nvidia driver version: 551.86
+[pip3] torch==2.2.2+cpu"""
 
 
 @each_case(
@@ -78,3 +90,19 @@ def test_uv_replaced_a_wheel_of_an_address() -> None:
     torch = report.stack.torch.value
     assert torch is not None
     assert torch.version.value == "2.10.0+rocm7.1"
+
+
+@each_case(
+    "start",
+    [
+        "#16 {0}.013 ",
+        "[1,{0}]<stderr>:",
+        "stderr: ",
+        "build\tRun the tests\t2025-01-03T10:00:0{0}.1234567Z ",
+        "INFO 2025-01-02T03:04:0{0}.123456Z [resource.labels.task_name: workerpool0-0] ",
+        "2024-07-01 12:00:00.00{0} | ERROR    | __main__:main:4{0} - ",
+    ],
+)
+def test_a_report_in_a_log_with_a_start_of_each_line(start: str) -> None:
+    lines = [start.format(number % 10) + line for number, line in enumerate(CPU_REPORT.split("\n"))]
+    assert blamed_causes("\n".join(lines)) == {"torch-cpu-build"}
