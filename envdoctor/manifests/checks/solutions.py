@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import Remedy, steps
@@ -207,6 +208,8 @@ def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, .
         )
     if unknown := _UNKNOWN.search(conflict):
         name = normalize_name(unknown[1])
+        if name.replace("-", "_") in sys.stdlib_module_names:
+            return name, f"Remove {name}: it is a module of Python itself.", ()
         return name, f"The configured index has no package {name}: name the index or the repository that has it.", ()
     stated = {leading_name(text) for part in _STATED.findall(conflict) for text in part.split(" and ")}
     requirements = {requirement.name: requirement for requirement in install.action.requirements}

@@ -59,6 +59,7 @@ NOT_NAMED = [
     ("google==4.21.0", MISSING, "Name a release of google that the index has."),
     ("editdistance==99.1", MISSING, "Name a release of editdistance that the index has."),
     ("acme-models", UNKNOWN, f"The configured index has no package acme-models: {ELSEWHERE}"),
+    ("json", UNKNOWN, "Remove json: it is a module of Python itself."),
     ("apex==0.1", UNKNOWN, f"The configured index has no package apex: {ELSEWHERE}"),
 ]  # fmt: skip
 
