@@ -20,6 +20,7 @@ _COMPUTED = re.compile(r"std[=:]c\+\+(?:[{%]|[\"'] *\+)")
 _OTHER_TARGET = re.compile(
     r"darwin|mac|platform|win32|windows|os\.name|\bhip\b|rocm|\bnpu\b|\bmlu\b|musa|\bxpu\b|sycl", re.IGNORECASE
 )
+_OF_ENVIRONMENT = re.compile(r"\bos\.(?:environ|getenv)\b|\bgetenv\(")
 _NEGATION = re.compile(r"\bnot\b|!=|linux", re.IGNORECASE)
 
 
@@ -88,6 +89,8 @@ def _branches(node: ast.If | ast.IfExp) -> list[ast.AST]:
     """The branches of a condition that a build for CUDA on Linux can take."""
     body, other = (each if isinstance(each, list) else [each] for each in (node.body, node.orelse))
     condition = ast.unparse(node.test)
+    if _OF_ENVIRONMENT.search(condition) and not _NEGATION.search(condition):
+        return [*other]  # a build that a variable requests
     if not _OTHER_TARGET.search(condition):
         return [*body, *other]
     return [*(body if _NEGATION.search(condition) else other)]

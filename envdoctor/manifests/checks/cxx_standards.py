@@ -143,6 +143,9 @@ def _projects(context: GuideContext) -> Iterator[_Build]:
             if build.standard is None:
                 continue
             is_kept = install.action.no_build_isolation or install.action.tool == "conda"
+            is_alone = not is_kept and (build.has_pyproject or builds_in_isolation(install) is not False)
+            if is_alone and build.torch is None and "torch" not in dict(build.imports):
+                continue  # without torch, it compiles nothing
             takes_newest = build.torch is not None and not is_kept
             newest = releases_in_range("torch", build.torch or "")[0].version if takes_newest else ""
             evidence = table_evidence(

@@ -32,6 +32,7 @@ SETUPS = {
         f"{IMPORT}if not IS_ROCM:\n    A = ['-std=c++17']\nelse:\n    A = '-std=c++20'",
         NamedStandard(17, 3),
     ),
+    "on request": (f"{IMPORT}if os.getenv('BUILD_EXT', '0') == '1':\n    A = ['-std=c++17']", None),
     "computed": (f"{IMPORT}A = [f'-std=c++{{standard}}']", None),
     "the stable ABI": (f"{FLAGS}B = ['-DTORCH_TARGET_VERSION=0x0209000000000000']", None),
     "Python 2": (f"{FLAGS}print 1", None),
@@ -120,3 +121,14 @@ def test_a_project_on_disk(tmp_path: Path, text: str, status: str) -> None:
     guide.write_text(f"# Ops\n\n{text}\n\n{sh('pip install numpy', 'python setup.py install')}")
     found = audit_text(guide.read_text(), str(guide), None, NoSolver()).result.findings
     assert [each.status for each in found if each.id == "RUN290"] == ([status] if status else [])
+
+
+@each_case("code, is_reported", [("try:\n    {}except ImportError:\n    pass\n", False), ("{}", True)])
+def test_an_isolated_build_that_does_not_need_torch(tmp_path: Path, code: str, is_reported: bool) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    setup = f"from setuptools import setup\n{code.format(IMPORT)}FLAGS = ['-std=c++17']\nsetup(name='ops')\n"
+    (tmp_path / "setup.py").write_text(setup)
+    guide = tmp_path / "README.md"
+    guide.write_text(sh(VENV, "uv pip install torch==2.14.1", "uv pip install ."))
+    found = audit_text(guide.read_text(), str(guide), None, NoSolver()).result.findings
+    assert any(each.id == "RUN290" for each in found) == is_reported
