@@ -11,8 +11,9 @@ from envdoctor.core.records import Finding
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.guide import Guide
 
-_ON_PACKAGES = frozenset({"RUN003", "RUN004", "RUN005", "RUN040", "RUN109"})
+_ON_PACKAGES = frozenset({"RUN003", "RUN004", "RUN005", "RUN010", "RUN017", "RUN040", "RUN109", "RUN122"})
 _QUOTED = re.compile(r"`([^`]+)`")
+_LINE = re.compile(r"\bline \d+")  # of an earlier step: each environment has its own
 _COUNTED = re.compile(r"\b\d+ packages that were read|; not read: .*")
 _Key = tuple[int, str, str, str]
 
@@ -27,8 +28,9 @@ def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Fi
     for guide, findings in audited:
         for finding in findings:
             line = 0 if _is_of_file(guide, finding) else finding.line
-            message = _COUNTED.sub("", finding.message)
-            _, having = found.setdefault((line, finding.id, message, finding.fix), (finding, []))
+            message = _COUNTED.sub("", finding.message if line else _LINE.sub("", finding.message))
+            fix = finding.fix if line else _LINE.sub("", finding.fix)
+            _, having = found.setdefault((line, finding.id, message, fix), (finding, []))
             having += [] if any(each is guide for each in having) else [guide]
     paths = [guide for guide, _ in audited]
     named = [_name_branch(finding, having, paths) for finding, having in found.values()]

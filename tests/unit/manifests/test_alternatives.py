@@ -266,6 +266,7 @@ def test_a_script_that_two_paths_run_has_each_finding_once() -> None:
 
     assert joined("RUN040", "`nvdiff` is built without torch", "`nvdiff` is built without torch") == [3]
     assert joined("RUN040", "`nvdiff` is built without torch", "`setup.sh` is built without torch") == [3, 5]
+    assert joined("RUN010", "`nvdiff>=1` replaces b of line 1", "`nvdiff>=1` replaces b of line 4") == [3]
     assert joined("RUN061", "`nvdiff` was removed", "`nvdiff` was removed") == [3, 5]
     read = "x.py imports plyfile, which none of the {} packages that were read has; not read: {}"
     found = [Finding("RUN181", "c", "unknown", read.format(n, n), (), "f", line=5) for n in (160, 173)]
