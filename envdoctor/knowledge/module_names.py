@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import NamedTuple
 
@@ -32,6 +33,11 @@ retrying rouge-score sacremoses simpleitk smart-open soundfile sqlalchemy superv
 tenacity termcolor textstat thop toml tomli torch-geometric torchinfo torchio trimesh typer ujson unidecode
 urllib3 webdataset wordcloud xgboost xlsxwriter xmltodict yacs zstandard
 """
+# Names of folders in many projects: a package of the index with one is by somebody else.
+_GENERIC = re.compile(
+    r"utils?|models?|data|datasets?_?\w*|configs?|common|lib|libs|library|tools?|src|core|modules?|layers?|losses|loss|ops|"
+    r"options?|train\w*|test\w*|eval\w*|metrics?|nets?|networks?|helpers?|constants?|logger|main|\w*_?utils|scripts?"
+)
 SAME_NAME = OF_ONE_PACKAGE | frozenset(_SAME_NAME.split())
 
 # Modules with several packages, or with a package of another name: what installs the module, and all packages that
@@ -102,6 +108,11 @@ def _installed_by() -> dict[str, ModulePackages]:
         top: ModulePackages(install.removeprefix("-"), frozenset((install, *others)) - {"-"})
         for top, install, *others in rows
     }
+
+
+def is_generic(top: str) -> bool:
+    """Whether many projects have a folder with the name of this module."""
+    return _GENERIC.fullmatch(top) is not None
 
 
 def packages_of_module(top: str) -> ModulePackages | None:

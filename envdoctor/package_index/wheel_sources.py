@@ -41,6 +41,11 @@ class WheelSources:
         self.compiled = tuple(archive.read(COMPILED_LIST).decode().split())
         self.compiled_modules = frozenset(_EXTENSION.sub("", path).replace("/", ".") for path in self.compiled)
 
+    @property
+    def is_archive(self) -> bool:
+        """Whether these are the files of a source archive, which an installer does not install as they are."""
+        return not self.name.endswith(".whl")
+
     def read(self, path: str) -> str:
         """The text of a file; bytes that are not UTF-8 are replaced."""
         return self._archive.read(self._members[path]).decode("utf-8", "replace")

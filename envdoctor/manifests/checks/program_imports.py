@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
+from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, is_generic, packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import STATED_IN_TEXT, WITHOUT_COMMAND, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
@@ -58,10 +58,6 @@ _OF_MANIFEST = re.compile(
 )
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
-_GENERIC = re.compile(
-    r"utils?|models?|data|datasets?_?\w*|configs?|common|lib|libs|tools?|src|core|modules?|layers?|losses|loss|ops|"
-    r"options?|train\w*|test\w*|eval\w*|metrics?|nets?|networks?|helpers?|constants?|logger|main|\w*_?utils"
-)
 
 
 @rule(
@@ -216,7 +212,7 @@ def _package(
         return None
     if top in OF_ONE_PACKAGE:
         return top
-    if _GENERIC.fullmatch(top):
+    if is_generic(top):
         return None
     package = index.module_package(top)
     is_absent = bool(package) and top in index.absent_modules(installed_set(context, state, ()), [top])

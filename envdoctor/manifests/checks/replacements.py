@@ -146,6 +146,8 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
     is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
     is_guess |= new.is_dependency and _requiring(new) in _brought_by_conda(context, install)
+    # `pip install --upgrade transformers` states what it does.
+    is_guess |= install.action.upgrade and not new.is_dependency and old.name not in _TORCH_PACKAGES
     if is_guess or _is_harmless(install, old, new) or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
     place = context.guide.line_name(old.line)

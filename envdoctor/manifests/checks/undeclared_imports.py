@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Status
-from envdoctor.knowledge.module_names import packages_of_module
+from envdoctor.knowledge.module_names import is_generic, packages_of_module
 from envdoctor.manifests.certain_packages import FROM_CONDA, certain_packages
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -69,7 +69,10 @@ def _gap(context: GuideContext, sources: Sequence[UnreadSource]) -> str:
 def _undeclared(context: GuideContext, found: UndeclaredImport, state: EnvironmentState, gap: str) -> Problem:
     user = state.packages[found.user.name]
     known = packages_of_module(found.module)
-    package = known.install if known else context.index_facts.module_package(found.module)  # type: ignore[union-attr]
+    index = context.index_facts
+    package = known.install if known else ""
+    if index and not known and not is_generic(found.module):
+        package = index.module_package(found.module)
     if found.module == "pkg_resources":
         package = "setuptools<82"
     status: Status = "unknown" if gap else "warning" if user.is_dependency else "error"

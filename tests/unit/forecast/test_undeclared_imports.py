@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 from support.cases import each_case
 from support.dated_index import serve
@@ -9,6 +12,8 @@ from support.release_index import Release
 
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
+from envdoctor.forecast.module_imports import ModuleImports
+from envdoctor.package_index.wheel_sources import COMPILED_LIST, WheelSources
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
 pytestmark = pytest.mark.usefixtures("isolated_cache")
@@ -119,3 +124,15 @@ def test_new_environments_have_no_setuptools_from_python_3_12_on(python: str, co
         given = reader.undeclared_imports(installed._replace(versions={**versions, "setuptools": "80.0.0"}))
     assert [each.module for each in found] == ["pkg_resources"] * count
     assert list(given) == []
+
+
+@each_case(
+    ("archive", "starts"), [("old_lora-1.0.tar.gz", ["lycoris"]), ("old_lora-1.0.whl", ["convert", "lycoris"])]
+)
+def test_scripts_beside_the_package_of_a_source_archive_are_not_imported(archive: str, starts: list[str]) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as files:
+        for path, text in {"convert.py": "import library", "lycoris/__init__.py": "", COMPILED_LIST: ""}.items():
+            files.writestr(path, text)
+    sources = WheelSources(archive, zipfile.ZipFile(data))
+    assert ModuleImports(sources, {}).starts("old-lora") == starts

@@ -145,6 +145,7 @@ def test_an_installed_release_stays_where_a_later_step_accepts_it(solver: UvStep
     kept = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install transformers")
     assert found(audit(tmp_path, kept, solver), "RUN003") == []
     upgraded = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install -U transformers")
+    assert [each.status for each in found(audit(tmp_path, upgraded, solver), "RUN010")] == ["info"]
     assert [each.line for each in found(audit(tmp_path, upgraded, solver), "RUN003")] == [4]
 
 
