@@ -65,6 +65,12 @@ def standard_of_build(package: str, version: str) -> BuildStandard | None:
     return next((row for row in rows if (satisfies(version, row.versions) if version else row.main)), None)
 
 
+def torch_that_compiles(standard: int) -> str:
+    """The range of torch releases whose headers accept a standard, without a lower bound; empty for all."""
+    rejecting = [each for each in header_standards() if each.standard > standard]
+    return f"<{rejecting[-1].torch}" if standard and rejecting else ""
+
+
 def standard_of_setup(text: str) -> NamedStandard | None:
     """The standard that a setup.py gives to extensions of torch on Linux; None if it names none, or computes it."""
     if not _CPP_EXTENSION.search(text) or _OTHER_HEADERS.search(text) or _COMPUTED.search(text):

@@ -39,6 +39,12 @@ UNPROVEN = {
     "cpu_use line": Unproven(
         _PROJECTS, "The program prints the line also while it uses a GPU, or on purpose without one."
     ),
+    "cxx_standards build": Unproven(
+        _PROJECTS, "The setup.py of a release in `versions` gives nvcc or the compiler a newer -std, or none."
+    ),
+    "cxx_standards header": Unproven(
+        _NATIVE, "ATen/ATen.h in the wheel of this release of torch has an #error for another standard."
+    ),
     "image_programs program": Unproven(
         _IMAGES, "An image of a kind of the row contains the program, before any step installs a package."
     ),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from datetime import date, timedelta
 
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.cxx_standards import standard_of_build, torch_that_compiles
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
@@ -110,7 +113,7 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
                 ),
                 f"Install torch and the tools of the build first, then {name} without isolation, then this step.",
                 steps(
-                    _install_tools(context, install, "packaging", "psutil", "ninja"),
+                    _install_tools(context, install, _standard_of(pin), "packaging", "psutil", "ninja"),
                     shell_command("uv pip install {} --no-build-isolation", pin),
                 ),
                 line=line,
@@ -137,20 +140,30 @@ def _has_torch(state: EnvironmentState) -> bool:
     return "torch" in state.packages or (state.tool == "image" and is_unread)
 
 
-def _install_tools(context: GuideContext, install: InstallStep, *others: str) -> str:
-    """The step with what a build needs; torch is part of it if neither an earlier step nor an image brings it."""
-    torch = [] if _has_torch(install.before) else [_torch_of_steps(context, install)]
+def _install_tools(context: GuideContext, install: InstallStep, standard: int, *others: str) -> str:
+    """The step with what a build needs; torch is part of it if neither an earlier step nor an image brings it.
+
+    `standard` is that of the C++ code, 0 if it is unknown.
+    """
+    torch = [] if _has_torch(install.before) else [_torch_of_steps(context, install, standard)]
     setuptools = setuptools_for(install.before, torch[0].partition("==")[2] if torch else "")
     return shell_command("uv pip install {}", [*torch, setuptools, "wheel", *others])
 
 
-def _torch_of_steps(context: GuideContext, install: InstallStep) -> str:
-    """The requirement for the torch that the step itself or a later one installs; any release if none names it."""
+def _torch_of_steps(context: GuideContext, install: InstallStep, standard: int) -> str:
+    """The requirement for the torch that the step itself or a later one installs; any that compiles if none does."""
     requirement = _named_torch(context)
     resolved = install.resolution.packages.get("torch")
     if requirement and resolved and install.resolution.state == "solved":
         return f"torch=={public_part(resolved.version)}"
-    return f"torch{requirement.specifier}" if requirement else "torch"
+    return f"torch{requirement.specifier}" if requirement else f"torch{torch_that_compiles(standard)}"
+
+
+def _standard_of(pin: str) -> int:
+    """The C++ standard with which a release is compiled; 0 if it is unknown."""
+    name, _, version = pin.partition("==")
+    row = standard_of_build(name, version)
+    return row.standard if row else 0
 
 
 def _named_torch(context: GuideContext) -> InstallRequirement | None:
@@ -162,11 +175,13 @@ def _ways_to_build(
     context: GuideContext, install: InstallStep, requirement: str, pin: str
 ) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
-    tools = _install_tools(context, install, "packaging", "psutil", "ninja")
+    tools = _install_tools(context, install, _standard_of(pin), "packaging", "psutil", "ninja")
     build = shell_command("uv pip install {} --no-build-isolation", requirement)
-    torch = None if _named_torch(context) or " torch " not in tools else _torch_of_time(pin)
+    own_torch = next((each for each in shlex.split(tools)[3:] if leading_name(each) == "torch"), "")
+    torch = _torch_of_time(pin) if own_torch and not _named_torch(context) else None
     if torch is None:
-        fix = "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
+        first = own_torch if own_torch == f"torch{torch_that_compiles(_standard_of(pin))}" else "torch"
+        fix = f"Install {first}, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
         return fix, steps(tools, build)
     cuda = cuda_on_pypi(torch.version, context.platform)
     built_for = f" (CUDA {cuda}, as the toolkit has to be)" if cuda else ""
@@ -178,7 +193,8 @@ def _ways_to_build(
     if python and not torch.has_wheel(context.platform, python):
         return f"{fix} It needs another Python: torch {torch.version} has no wheel for {python}.", ()
     default, bound = (setuptools_for(install.before, version) for version in ("", torch.version))
-    return fix, steps(tools.replace(" torch ", f" torch=={torch.version} ").replace(default, bound), build)
+    tools = tools.replace(shlex.quote(own_torch), f"torch=={torch.version}").replace(default, bound)
+    return fix, steps(tools, build)
 
 
 def _torch_of_time(pin: str) -> PublishedRelease | None:
@@ -224,7 +240,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
             steps(
-                _install_tools(context, built.install, "ninja"),
+                _install_tools(context, built.install, built.row.standard, "ninja"),
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,

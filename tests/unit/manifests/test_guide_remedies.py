@@ -98,7 +98,7 @@ def test_a_project_gets_a_limit_where_a_release_is_not_for_its_oldest_python() -
     [
         ("3.10", "1.0.4", "uv pip install torch==2.0.0 'setuptools>=71,<82' wheel packaging psutil ninja"),
         ("3.12", "1.0.4", ""),  # torch 2.0.0 has no wheel for it
-        ("3.12", "2.8.3", "uv pip install torch 'setuptools>=70,<82' wheel packaging psutil ninja"),
+        ("3.12", "2.8.3", "uv pip install 'torch<2.14' 'setuptools>=70,<82' wheel packaging psutil ninja"),
     ],
 )
 def test_an_old_release_is_built_with_the_torch_of_its_time(python: str, flash: str, command: str) -> None:
