@@ -530,3 +530,14 @@ def test_a_failure_that_the_author_expects_is_not_blamed(remark: str, causes: se
         f" (system g++ 9.4 lacks C++20 and fails JIT outright — {remark})\n"
     )
     assert reported_causes(report) == causes
+
+
+def test_a_warning_of_ds_report_on_an_older_gpu_is_no_error() -> None:
+    """The table lists operators that a training need not use."""
+    text = (
+        "DeepSpeed general environment info:\ntorch version .................... 2.9.1+cu128\n"
+        "deepspeed info ................... 0.18.3, unknown, unknown\n"
+        " [WARNING]  NVIDIA Inference is only supported on Ampere and newer architectures\n"
+        "fp_quantizer ........... [NO] ....... [NO]\n"
+    )
+    assert not [each for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")]
