@@ -12,6 +12,7 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.pinned_steps import resolve_with_pin
 from envdoctor.manifests.step_resolution import COMPANIONS
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.step import apart
 from envdoctor.resolution.torch_sources import cuda_builds
 
 
@@ -82,12 +83,13 @@ def _requires(new: ResolvedPackage) -> str:
 
 def _can_keep(context: GuideContext, install: InstallStep, old: ResolvedPackage, pin: str) -> bool:
     """Whether the step has a solution with the old release, such as an older release of what requires the new one."""
-    if named := [each for each in install.action.requirements if each.name == old.name]:
-        return not any(satisfies(public_part(old.version), each.specifier) is False for each in named)
+    named = [each for each in install.action.requirements if each.name == old.name]
+    if any(satisfies(public_part(old.version), each.specifier) is False for each in named):
+        return False
     is_solved = install.resolution.state in ("solved", "partial")
-    if is_solved and (resolution := resolve_with_pin(install, pin, context.solver)):
+    if is_solved and (resolution := resolve_with_pin(install, pin, apart(context.solver))):
         return resolution.state != "conflict"
-    return not any(
+    return bool(named) or not any(
         bound and bound.name == old.name and satisfies(public_part(old.version), bound.specifier) is False
         for package in install.resolution.packages.values()
         for bound in map(parse_requirement, requirements_of_release(package.name, public_part(package.version)))

@@ -178,3 +178,16 @@ def test_a_commit_is_not_judged_as_the_newest_release(solver: UvStepSolver, tmp_
         for url in (f"{trl}{reference}", f"trl@{trl}{reference}", f"'trl[peft] @ {trl}{reference}'"):
             text = sh("uv venv --python 3.11", "uv pip install transformers==4.50.3", f"uv pip install {url}")
             assert bool(found(audit(tmp_path, text, solver), "RUN010")) == replaces, url
+
+
+def test_a_torch_that_a_range_permits_and_another_package_excludes_is_not_kept(
+    solver: UvStepSolver, tmp_path: Path
+) -> None:
+    """A file with `torch>=2` and a pin of triton has one release of torch only."""
+    write_wheel(tmp_path / "wheels", "needs-old", "1.0", requires=["torch==2.4.0"])
+    (tmp_path / "requirements.txt").write_text("torch>=2\nneeds-old==1.0\n")
+    text = sh("pip install torch==2.8.0", "pip install -r requirements.txt")
+    (replaced,) = found(audit(tmp_path, text, solver), "RUN010")
+    ((command,),) = [remedy.commands for remedy in replaced.remedies]
+    assert "torch==2.4.0" in command
+    assert "Install both in one command" not in replaced.fix
