@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install, Remedy, remedy_of
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.actions import Install as InstallAction
@@ -369,13 +370,13 @@ def _names(remedy: Remedy) -> list[str]:
 def _consequence(remedy: Remedy, trial: _Trial) -> str:
     """What is wrong after a remedy, for its finding."""
     packages = dict.fromkeys(text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
-    with_packages = f"with {' and '.join(f'`{each}`' for each in packages)}"
+    with_packages = f"with {join_words([f'`{each}`' for each in packages])}"
     if trial.broken:
         return f"{with_packages}, what is installed no longer fits: {trial.conflict}"
     if trial.conflict:
         return f"{with_packages}, the steps have no solution: {trial.conflict}"
     if not trial.findings:
-        return f"{with_packages}, the step replaces {' and '.join(trial.pins)} of the guide"
+        return f"{with_packages}, the step replaces {join_words(trial.pins)} of the guide"
     message = min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message
     quoted = next((f"`{each}`: " for each in packages if message.startswith(f"`{each}`: ")), "")
     return f"{with_packages}, {message.removeprefix(quoted)}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.git_builds import requirements_of_repository
 from envdoctor.knowledge.images import is_bare_image, known_repository
 from envdoctor.knowledge.releases import normalize_name, releases_of
@@ -191,8 +192,7 @@ def _with_required(
 
 
 def _listed(names: Sequence[str]) -> str:
-    *first, last = names if len(names) <= _MAX_NAMES else (*names[:_MAX_NAMES], f"{len(names) - _MAX_NAMES} more")
-    return f"{', '.join(first)} and {last}" if first else last
+    return join_words(names if len(names) <= _MAX_NAMES else (*names[:_MAX_NAMES], f"{len(names) - _MAX_NAMES} more"))
 
 
 def _mentioned(context: GuideContext) -> Iterator[UnreadSource]:

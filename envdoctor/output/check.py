@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from envdoctor.commands.check import CheckResult
 from envdoctor.commands.rule_filter import RuleFilter
 from envdoctor.core.records import Finding, ReportCoverage
+from envdoctor.core.wording import join_words
 from envdoctor.output.check_status import status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.display import display
@@ -46,11 +47,11 @@ def verdict(data: CheckResult) -> Text:
         note = f": {data.coverage.other_gpu}, and the rules are for NVIDIA GPUs; no problems"
     elif data.coverage and data.coverage.contradictions:
         mark, title = ("? ", "unknown"), "not judged"
-        facts = _conjunction([each.partition(":")[0] for each in data.coverage.contradictions])
+        facts = join_words([each.partition(":")[0] for each in data.coverage.contradictions])
         note = f": the report has two values of {facts}; no problems"
     elif data.coverage and not data.coverage.enough:
         mark, title = ("? ", "unknown"), "not enough to judge"
-        missing = _conjunction([each.fact for each in data.coverage.missing])
+        missing = join_words([each.fact for each in data.coverage.missing])
         reason = f"{missing} unknown" if missing else "not all reports of the text were read"
         note = f": {reason}; no problems"
     elif unknown or data.evaluated == 0:
@@ -72,11 +73,6 @@ def _scope(data: CheckResult) -> list[str | tuple[str, str]]:
     return [f"{count(data.evaluated, kind)} of {data.machine.name or 'this machine'}", (origin, "dim"), environment]
 
 
-def _conjunction(words: Sequence[str]) -> str:
-    """`torch, GPU and driver`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
 def _coverage_lines(coverage: ReportCoverage | None) -> list[Part]:
     """What a report lacks, with the commands that print it; lines that were not understood; reports left out."""
     if coverage is None:
@@ -87,7 +83,7 @@ def _coverage_lines(coverage: ReportCoverage | None) -> list[Part]:
     for missing in coverage.missing:
         facts_by_command.setdefault(missing.command, []).append(missing.fact)
     for line, facts in facts_by_command.items():
-        parts += [Text(f"  ? {_conjunction(facts)}: not in the report; add the output of"), indent(command(line), 4)]
+        parts += [Text(f"  ? {join_words(facts)}: not in the report; add the output of"), indent(command(line), 4)]
     shown = coverage.unread if display().verbose else coverage.unread[:UNREAD_SHOWN]
     if shown:
         parts.append(Text(f"  ? {count(len(coverage.unread), 'line')} not understood:", style="dim"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import oldest_driver, toolkit
 from envdoctor.knowledge.versions import local_part, major_minor, satisfies
@@ -129,5 +130,5 @@ def _listed(names: list[str]) -> str:
     """`cupy-cuda12x is`, `cudf-cu12, cuml-cu12 and 2 more are`, before "for CUDA 12"."""
     more = f" and {len(names) - 2} more" if len(names) > 3 else ""
     shown = names[:2] if more else names
-    text = ", ".join(shown) + more if more or len(shown) < 2 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    text = ", ".join(shown) + more if more else join_words(shown)
     return f"{text} {'is' if len(names) == 1 else 'are'}"

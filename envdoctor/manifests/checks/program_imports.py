@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, is_generic, packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import STATED_IN_TEXT, WITHOUT_COMMAND, Clone
@@ -250,7 +251,7 @@ def _most(context: GuideContext, missing: Mapping[str, ReachedImport], found: Ma
     first = missing[top]
     packages = [each for each in found.values() if each and "://" not in each]
     fix, remedies = installed_further(context, *packages) if packages else ("Install the projects with these.", ())
-    nor = f" nor {_and([f'{each} ({missing[each].place})' for each in others])}" if others else ""
+    nor = f" nor {join_words([f'{each} ({missing[each].place})' for each in others])}" if others else ""
     return Problem(
         "warning",
         f"{first.place} imports {top}, and no step installs it{nor}",
@@ -288,7 +289,7 @@ def _question(
     first = missing[next(iter(found))]
     more = len(missing) - len(found) if len(found) == _MAX_MODULES else 0
     places = [f"{top} ({missing[top].place})" for top in found]
-    modules = f"{', '.join(places)} and {more} more modules" if more > 0 else _and(places)
+    modules = f"{', '.join(places)} and {more} more modules" if more > 0 else join_words(places)
     count = len(context.environments[-1].state.packages)
     packages = [package or f"the project with the module {top}" for top, package in found.items()]
     return Problem(
@@ -299,11 +300,7 @@ def _question(
             *_evidence(context, next(iter(found)), first),
             *(table_evidence("not read", str(each), context.guide.name) for each in sources[:_MAX_EVIDENCE]),
         ),
-        f"Run this in the finished environment. If it fails, install {_and(packages)}.",
+        f"Run this in the finished environment. If it fails, install {join_words(packages)}.",
         guide_command(shell_command("python -c {}", f"import {', '.join(found)}")),
         line=first.launch.line or sources[0].line or last_step(context),
     )
-
-
-def _and(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Status
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
@@ -58,7 +59,7 @@ def page_of_wheels_is_for_another_torch(context: GuideContext) -> Iterator[Probl
         status: Status = "error" if is_pinned or action.no_index or not _NOT_ON_PYPI.isdisjoint(names) else "warning"
         yield Problem(
             status,
-            f"{' and '.join(names[:3])} from a page of wheels for torch {version}, and the environment has torch "
+            f"{join_words(names[:3])} from a page of wheels for torch {version}, and the environment has torch "
             f"{public_part(torch.version)}: a wheel of the page does not load",
             (
                 guide_evidence(context, "page", page, line_of(context, action.line, page)),
