@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.versions import satisfies
@@ -101,6 +102,12 @@ def without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
     if any(leading_name(pin) == "torch" for pin in excluded):
         excluded |= {pin for pin in kept if BOUND_TO_TORCH.match(pin)}
     return kept - excluded if excluded else frozenset()
+
+
+def without_parts_of_torch(pins: AbstractSet[str], replaced: Collection[str]) -> frozenset[str]:
+    """The installed releases, without those of a torch that is replaced: an old one accepts any of its libraries."""
+    is_kept = "torch" not in replaced
+    return frozenset(pin for pin in pins if is_kept or not BOUND_TO_TORCH.match(pin))
 
 
 def among_pins(solution: StepSolution, requirements: Sequence[str]) -> StepSolution | None:

@@ -29,6 +29,7 @@ from envdoctor.locking.step_conflicts import (
     describe_conflict,
     requiring_requirements,
     without_excluded,
+    without_parts_of_torch,
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
@@ -273,25 +274,24 @@ class UvStepSolver:
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
 
-        Of several indexes, uv takes a preference from the first one that has the release, and discards it if that
-        index lacks the wheel for this Python. For a constraint, uv reads all indexes. The installed releases that the
-        solution has stay: else uv would exchange torch to keep an old setuptools.
+        Of several indexes, uv takes a preference from the first one that has the release; for a constraint, it reads
+        all. The installed releases of the solution stay: else uv would exchange torch to keep an old setuptools.
         """
-        changed = {pin for pin in question.preferences if leading_name(pin) in solution.versions} - {
-            *pins_of(solution)
-        }
-        kept = accepted_by(question.requirements, changed)
+        installed, solved = {*question.preferences}, {*pins_of(solution)}
+        changed = {pin for pin in installed - solved if leading_name(pin) in solution.versions}
+        accepted = accepted_by(question.requirements, changed)
+        replaced = {leading_name(pin) for pin in changed - accepted}  # by the requirements, such as torch<2.14
+        kept = without_parts_of_torch(accepted, replaced)
         named = {leading_name(text) for text in question.requirements}
         named |= set() if question.is_of_uv else {"torchvision"}  # the newest one, see _companion_first
-        known = {leading_name(pin) for pin in question.preferences}
-        held = sorted(set(question.preferences) & set(pins_of(solution)))
+        known = {leading_name(pin) for pin in installed} - replaced
+        held = sorted(without_parts_of_torch(installed & solved, replaced))
         chosen = [
             pin for pin in pins_of(solution)
             if leading_name(pin) not in known and (leading_name(pin) in named or not BOUND_TO_TORCH.match(pin))
         ]  # fmt: skip
-        for _ in range(_MAX_RELEASED):
-            if not kept:
-                break
+        runs = iter(range(_MAX_RELEASED))
+        while kept and next(runs, None) is not None:
             preferences = tuple(pin for pin in question.preferences if pin not in kept)
             constraints = (*question.constraints, *chosen, *held, *sorted(kept))
             attempt = self._run(question._replace(preferences=preferences, constraints=constraints))

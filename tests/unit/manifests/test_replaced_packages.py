@@ -71,6 +71,16 @@ def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_
     assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
 
 
+def test_a_bound_on_torch_replaces_its_libraries(solver: UvStepSolver, tmp_path: Path) -> None:
+    """torch 2.4 and older accept the libraries of the newest torch: to keep these, uv would take such a torch."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    steps = sh("uv venv --python 3.12", "uv pip install torch torchvision", "uv pip install 'torch<2.9' torchvision")
+    alone = audit(tmp_path, sh("uv venv --python 3.12", "uv pip install 'torch<2.9' torchvision"), solver)
+    result = audit(tmp_path, steps, UvStepSolver(sources))
+    assert result.resolution.rpartition(" ")[2] == alone.resolution.rpartition(" ")[2]
+
+
 def test_a_pin_with_a_local_version_selects_another_build(solver: UvStepSolver, tmp_path: Path) -> None:
     """torchvision brings the torch of PyPI, which is for CUDA 12.1."""
     pin = "pip install torch==2.4.0+cu118 --extra-index-url https://download.pytorch.org/whl/cu118"
