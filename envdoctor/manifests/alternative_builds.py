@@ -19,6 +19,8 @@ _BUILD = re.compile(
     r"download(?:-r2)?\.pytorch\.org/whl/(?:nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]+|xpu)(?=[/\s\"']|$)"
     r"|--torch-backend[= ](\S+)|\storch==[\w.]+\+(cu\d{2,3}|cpu|rocm[\d.]+)"
 )
+# An extra of the project that names the machine: uv sync installs the torch of its index.
+_SYNC = re.compile(r"\s*[$>%!]?\s*uv\s+sync\s[^#]*--extra[= ](cpu|gpu|cuda|cu\d{2,3}|rocm[\d.]*|xpu|mps)(?=\s|$)")
 _MACHINE = re.compile(
     r"\b(?:cuda|cpu|gpus?|rocm|amd|nvidia|mps|mac(?:os)?|apple|linux|windows|intel|xpu)\b|显卡", re.IGNORECASE
 )
@@ -34,11 +36,11 @@ class _Command(NamedTuple):
 
     @property
     def is_of_torch(self) -> bool:
-        return bool(_INSTALL.match(self.text) and _TORCH.search(self.text))
+        return bool(_SYNC.match(self.text) or (_INSTALL.match(self.text) and _TORCH.search(self.text)))
 
     @property
     def build(self) -> str:
-        found = _BUILD.search(self.text)
+        found = _SYNC.match(self.text) or _BUILD.search(self.text)
         return next(each for each in found.groups() if each) if found else ""
 
 
@@ -61,7 +63,9 @@ def _alternatives(group: Sequence[_Command]) -> Iterator[list[tuple[str, int, in
     """The group, if each command has a build of its own."""
     builds = [each.build for each in group]
     if len(group) > 1 and len(set(builds)) == len(builds):
-        yield [(each.comment or f"`{each.text.strip()[:60]}`", each.first, each.last) for each in group]
+        yield [
+            (each.comment or f"`{each.text.split(' #')[0].strip()[:60]}`", each.first, each.last) for each in group
+        ]
 
 
 def _commands(block: Block) -> Iterator[_Command]:

@@ -35,6 +35,8 @@ ALTERNATIVES = {
          "pip install torch==1.8.0", "# CPU only", f"pip install torch==1.8.0+cpu torchvision==0.9.0+cpu {PAGE}"),
         3,
     ),
+    "extras of a project": (("uv sync --extra gpu  # NVIDIA", "uv sync --extra cpu  # (or) MPS", "uv run train"), 2),
+    "extras that name no machine": (("uv sync --extra gpu", "uv sync --extra gpu --extra docs", "uv sync"), 1),
     "a step between them": ((CU118, LAST, CU121), 1),
     "the same build": ((CU118, CU118.replace("torch", "torch torchvision")), 1),
     "torch, and then what needs it": (("# PyTorch", CU118, "# the rest", "pip install transformers"), 1),
