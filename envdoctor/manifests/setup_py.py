@@ -39,9 +39,9 @@ def parse_setup_py(lines: tuple[Line, ...], files: Files, *, each_extra: bool = 
     found = _arguments(lines, files)
     if found is None:
         return None
-    data, unread = found
+    data, unread, notes = found
     project = pyproject_of_data(data, lines, files, each_extra=each_extra)
-    return project._replace(unread=(*project.unread, *unread))
+    return project._replace(unread=(*project.unread, *unread, *notes))
 
 
 def requirements_of_setup_py(
@@ -54,8 +54,8 @@ def requirements_of_setup_py(
     return requirements_of_data(found[0], lines, files, extras)
 
 
-def _arguments(lines: tuple[Line, ...], files: Files) -> tuple[dict[str, Any], list[str]] | None:
-    """The arguments of setup() as the tables of a pyproject.toml, and what could not be evaluated."""
+def _arguments(lines: tuple[Line, ...], files: Files) -> tuple[dict[str, Any], list[str], list[str]] | None:
+    """The arguments of setup() as tables of a pyproject.toml, what could not be evaluated, and the notes."""
     try:
         tree = ast.parse("\n".join(text for _, text in lines))
         calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _is_setup(each)]
@@ -83,13 +83,14 @@ class _Arguments:
         self.keywords = {each.arg: each.value for each in call.keywords if each.arg}
         self.spread: dict[str, Any] = {}  # of `setup(**arguments)`
         self.unread: list[str] = []
+        self.notes: list[str] = []  # arguments that install nothing
         self.spread_nodes = [each.value for each in call.keywords if each.arg is None]
         for node in self.spread_nodes:
             found = self._evaluated(node)
             self.spread |= found if isinstance(found, dict) else {}
 
-    def tables(self) -> tuple[dict[str, Any], list[str]]:
-        """The tables of a pyproject.toml with the same meaning."""
+    def tables(self) -> tuple[dict[str, Any], list[str], list[str]]:
+        """The tables of a pyproject.toml with the same meaning, what could not be evaluated, and the notes."""
         required, files = self._requirements("install_requires")
         extras = self._value("extras_require")
         optional: dict[str, Any] = {}
@@ -100,11 +101,14 @@ class _Arguments:
             optional_files[str(name)] = {"file": paths}
         self._conditional_statements()
         if links := self._node_line("dependency_links"):
-            self.unread.append(f"dependency_links (line {links}): pip ignores them since release 19.0")
+            self.notes.append(f"dependency_links (line {links}): pip ignores them since release 19.0")
+        evaluated = len(self.unread)
         build, _ = self._requirements("setup_requires")
+        self.notes += self.unread[evaluated:]
+        del self.unread[evaluated:]
         if build:
             line = self._node_line("setup_requires")
-            self.unread.append(f"setup_requires (line {line}): {', '.join(build)[:_MAX_TEXT]} is for the build only")
+            self.notes.append(f"setup_requires (line {line}): {', '.join(build)[:_MAX_TEXT]} is for the build only")
         dynamic = {"dependencies": {"file": files}, "optional-dependencies": optional_files}
         project = {
             "name": self._text("name"),
@@ -113,7 +117,7 @@ class _Arguments:
             "optional-dependencies": optional,
         }
         data = {"project": project, "tool": {"setuptools": {"dynamic": dynamic}}}
-        return data, list(dict.fromkeys(self.unread))
+        return data, list(dict.fromkeys(self.unread)), self.notes
 
     def _evaluated(self, node: ast.expr, keyword: str = "") -> Any:
         try:

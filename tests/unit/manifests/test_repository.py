@@ -21,6 +21,8 @@ FILES = {
     "scripts/install.sh": "set -e\npip install vllm==0.10.2 transformers==5.1.0\n",
     "loop.sh": "bash loop.sh\n",
     "old/setup.py": "from setuptools import setup\nsetup(name='old', install_requires=['trl==0.23.9'])\n",
+    "build/setup.py": "from setuptools import setup\nsetup(name='b', install_requires=['trl==0.23.9'],\n"
+    "dependency_links=['https://a.org'], setup_requires=[*tests()])\n",
     "computed/setup.py": "from setuptools import setup\nsetup(name='c', install_requires=read('x'))\n",
 }
 # Commands, and the findings of the files that they name.
@@ -30,6 +32,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "project": (("pip install -e .",), {"RUN001"}),
     "project with an extra": (("pip install -e '.[infer]'",), {"RUN001", "RUN004"}),
     "project of setup.py": (("pip install -e old",), {"RUN001"}),
+    "arguments that install nothing": (("pip install ./build",), {"RUN001"}),
     "computed requirements": (("pip install ./computed",), set()),
     "script": (("bash scripts/install.sh",), {"RUN004"}),
     "script with a path": (("./scripts/install.sh --all",), {"RUN004"}),
