@@ -21,6 +21,7 @@ from envdoctor.core.wording import join_words
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.actions import Install as InstallAction
+from envdoctor.manifests.actions import UseImage
 from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
@@ -159,7 +160,7 @@ class _Path:
         return next(indexes, -1)
 
     def place(self, line: int, *, is_own: bool) -> int:
-        """The index of the last action that installs into the environment of a line; -1 if none does.
+        """The index of the last action that installs into the environment of a line, in its stage; -1 if none does.
 
         With `is_own`, the line is that of an installation.
         """
@@ -168,8 +169,11 @@ class _Path:
         main = main_environment(self.context)
         name = of_line[-1].after.name if of_line else main.state.name if main and not is_own else None
         commands = {(each.action.line, each.action.command) for each in installs if each.after.name == name}
+        actions = self.context.guide.actions
+        own = next((n for n, each in enumerate(actions) if of_line and each == of_line[-1].action), len(actions))
+        stage = next((n for n in range(own, len(actions)) if isinstance(actions[n], UseImage)), len(actions))
         indexes = (
-            index for index, each in enumerate(self.context.guide.actions)
+            index for index, each in enumerate(actions[:stage])
             if isinstance(each, InstallAction) and (each.line, each.command) in commands
         )  # fmt: skip
         return max(indexes, default=-1)

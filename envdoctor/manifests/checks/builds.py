@@ -382,7 +382,7 @@ def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Pro
 def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Problem]:
     """The CUDA toolkit and torch differ in the major CUDA version. torch.utils.cpp_extension rejects the build."""
     for install, requirement, line in possible_builds(context):
-        torch, toolkit = torch_of_step(install), install.before.toolkit
+        name, torch, toolkit = requirement.name or requirement.text, torch_of_step(install), install.before.toolkit
         if not torch or torch.cuda in ("", "cpu") or "." not in toolkit:
             continue
         if toolkit.partition(".")[0] == torch.cuda.partition(".")[0]:
@@ -390,8 +390,8 @@ def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Pro
         if install.action.no_build_isolation or _is_compiled(context, install, requirement):
             yield Problem(
                 "error",
-                f"{requirement.name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
-                (guide_evidence(context, requirement.name, install.action.command, line),),
+                f"{name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
+                (guide_evidence(context, name, install.action.command, line),),
                 f"Use {'an image with the' if install.before.image else 'a'} toolkit of CUDA {torch.cuda}.",
                 steps("ls -d /usr/local/cuda*", shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda))
                 if not install.before.image

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.published import releases_in_range
-from envdoctor.knowledge.releases import is_measured
+from envdoctor.knowledge.releases import is_measured, releases_that_pin
+from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -77,7 +78,7 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
     if required.required_by:
         fix = f"Use {pin}, which {required.required_by} requires."
         backend = build_of_step(install, name, in_guide.specifier)
-        remedies = install_step(pin, *_companions(install, name), backend=backend)
+        remedies = install_step(pin, *_companions(install, pin), backend=backend)
     requiring = {bound.required_by.partition(" ")[0] for bound in bounds if bound.required_by}
     is_partial = bool(requiring) and requiring <= NEEDED_BY_FEATURES
     effect = f": the compiled code of {' and '.join(sorted(requiring))} does not load" if is_partial else ""
@@ -104,9 +105,14 @@ def _source(name: str, bound: Bound) -> str:
     return "symbols of the wheel, compared with torch's" if is_of_code else "METADATA of the wheel on PyPI"
 
 
-def _companions(install: InstallStep, name: str) -> list[str]:
-    """The packages of a step that follow another torch."""
-    return [each.name for each in install.action.requirements if each.name in COMPANIONS] if name == "torch" else []
+def _companions(install: InstallStep, pin: str) -> list[str]:
+    """The packages of a step that follow another torch: the newest torchaudio requires none, and uv would take it."""
+    name, _, torch = pin.partition("==")
+    names = [each.name for each in install.action.requirements if each.name in COMPANIONS] if name == "torch" else []
+    pins = {each.name: each.pin for each in install.action.requirements}
+    fitting = {each: releases_that_pin(each, "torch", public_part(torch)) for each in names}
+    chosen = {each: pins[each] if pins[each] in found else next(iter(found), "") for each, found in fitting.items()}
+    return [f"{each}=={version}" if version else each for each, version in chosen.items()]
 
 
 def build_of_step(install: InstallStep, name: str, specifier: str) -> str:

@@ -26,6 +26,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.isolated_builds import is_isolated
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
@@ -206,7 +207,11 @@ def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple
         setting = f"add {build.title.split()[0]} to no-build-isolation-package of tool.uv"
         return f"{older_torch}{setting}.".capitalize(), ()
     is_repeated = build.requirement and not _EDITABLE.search(build.install.action.command)
-    tools = [shell_command("uv pip install {} wheel packaging ninja", ["setuptools"])] if build.newest_torch else []
+    tools = (
+        [shell_command("uv pip install {} wheel packaging ninja", [setuptools_for(state)])]
+        if build.newest_torch
+        else []
+    )
     then = [shell_command("uv pip install {} --no-build-isolation", build.requirement)] if is_repeated else []
     before = "" if is_fitting else f"Install torch below {headers.torch} first, then build"
     return (

@@ -19,7 +19,7 @@ from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_d
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
-from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.environment_state import EnvironmentState, setuptools_for
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, MAX_OF_PROGRAMS, imports_of_guide, imports_of_programs
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import if_not_seeded
@@ -258,7 +258,7 @@ def _failing_build(
     line = line_of(context, package.line or install.action.line, package.reason)
     modules = " and ".join(each.module for each in found)
     needed = [_PACKAGES.get(each.module, each.module.replace("_", "-")) for each in found]
-    needed += [] if "setuptools<82" in needed else ["setuptools"]
+    needed += [] if "setuptools<82" in needed else [setuptools_for(install.before)]
     pin = f"{package.name}=={package.version}"
     removed = " (setuptools 82 removed pkg_resources)" if "pkg_resources" in modules else ""
     return Problem(

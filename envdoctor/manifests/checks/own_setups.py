@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone, directory_of_clone
 from envdoctor.manifests.built_repositories import built_repositories, repository_of_clone
 from envdoctor.manifests.checks.builds import ISOLATION
@@ -16,6 +16,8 @@ from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.isolated_builds import is_isolated
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import setuptools_for
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.rules.registry import Problem, rule
 
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython"}
@@ -47,8 +49,13 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
             line = line_of(context, install.action.line, build.url)
             # With another torch than the project requires, the build would be for one that is replaced next.
             bounds = {each.name: each.specifier for each in install.action.requirements}
-            needed = [_PACKAGES.get(each, f"{each}{bounds.get(each, '')}") for each in modules]
-            needed += [] if "setuptools<82" in needed else ["setuptools"]
+            needed = [
+                _PACKAGES.get(each, f"{each}{bounds.get(each, '')}")
+                for each in modules
+                if not _is_installed(install, each, bounds.get(each, ""))
+            ]
+            setuptools = setuptools_for(install.before) if "torch" in modules else "setuptools"
+            needed += [] if "setuptools<82" in needed else [setuptools]
             # A remedy has no editable installations: its sentence names what to add to the command of the guide.
             is_editable = re.search(r"\s(?:-e|--editable)\b", install.action.command)
             yield Problem(
@@ -69,6 +76,12 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
                 line=line,
                 proven=("isolation",) if build.has_pyproject else (),
             )  # fmt: skip
+
+
+def _is_installed(install: InstallStep, module: str, specifier: str) -> bool:
+    """Whether an earlier step installs what the project requires."""
+    package = install.before.packages.get(module)
+    return package is not None and satisfies(public_part(package.version), specifier or ">=0") is True
 
 
 def _clones_of_reported(context: GuideContext) -> Iterator[str]:

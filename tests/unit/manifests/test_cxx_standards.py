@@ -102,7 +102,11 @@ def test_a_source_archive(name: str) -> None:
     found = findings(steps, solver, "RUN290")
     assert [each.line for each in found] == ([5] if is_reported else [])
     for each in found:
-        first = "uv pip install setuptools wheel packaging ninja" if not option else "uv pip install 'torch<2.14'"
+        first = (
+            "uv pip install 'setuptools>=70,<82' wheel packaging ninja"
+            if not option
+            else "uv pip install 'torch<2.14'"
+        )
         assert commands_of(each) == (first, "uv pip install ops==0.1.6 --no-build-isolation")
 
 

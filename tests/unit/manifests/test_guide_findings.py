@@ -94,9 +94,16 @@ def test_the_command_for_a_conflict_keeps_the_build_of_the_step() -> None:
     """xformers 0.0.20 requires torch 2.0.1: the pins of torch 2.0.0 get no command of their own."""
     found = findings_of(sh("pip install torch==2.0.0+cu118 torchvision==0.15.1+cu118 xformers==0.0.20"))
     ((command,),) = [remedy.commands for remedy in found["RUN002"].remedies]
-    assert command == "uv pip install torch==2.0.1 torchvision --torch-backend=cu118"
+    assert command == "uv pip install torch==2.0.1 torchvision==0.15.2 --torch-backend=cu118"
     assert found["RUN014"].fix == "Use the PyTorch index: --torch-backend=cu118."
     assert found["RUN014"].remedies == ()
+
+
+def test_the_command_for_a_conflict_has_the_companions_of_its_torch() -> None:
+    """The newest torchaudio requires no torch: without a release, uv installs it next to torch 2.4."""
+    found = findings_of(sh("pip install torch==2.5.1 torchaudio==2.4.0 torchvision==0.19.0"))
+    ((command,),) = [remedy.commands for remedy in found["RUN002"].remedies]
+    assert command == "uv pip install torch==2.4.0 torchaudio==2.4.0 torchvision==0.19.0"
 
 
 def test_the_machine_of_a_guide_has_its_architecture() -> None:

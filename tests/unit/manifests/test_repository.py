@@ -328,7 +328,21 @@ def test_a_build_gets_the_torch_that_its_project_requires(tmp_path: Path) -> Non
     )
     found = [each for each in audit(tmp_path / "README.md", "pip install .").findings if each.id == "RUN178"]
     assert list(commands_of(found[0])) == [
-        "uv pip install torch==2.8.0 setuptools wheel",
+        "uv pip install torch==2.8.0 'setuptools>=70,<82' wheel",
+        "uv pip install . --no-build-isolation",
+    ]
+
+
+def test_a_build_in_a_stage_keeps_its_torch(tmp_path: Path) -> None:
+    """The command belongs to the first stage, which has torch, and not after the last installation of the file."""
+    (tmp_path / "setup.py").write_text("import torch\nfrom setuptools import setup\nsetup(name='a')\n")
+    lines = ("FROM nvidia/cuda:11.7.1-devel-ubuntu22.04 AS builder", "RUN pip install torch==2.0.0", "COPY . .",
+             "RUN pip install .", "FROM nvidia/cuda:11.7.1-devel-ubuntu22.04", "RUN pip install gradio")  # fmt: skip
+    path = tmp_path / "Dockerfile"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    (found,) = [each for each in audit_file(str(path), None, NoSolver()).result.findings if each.id == "RUN178"]
+    assert list(commands_of(found)) == [
+        "uv pip install 'setuptools>=71,<82' wheel",
         "uv pip install . --no-build-isolation",
     ]
 

@@ -89,11 +89,11 @@ def test_a_package_of_another_page_leaves_the_other_steps_resolved(solver: UvSte
         # torchvision alone is not enough.
         (
             "torch==2.5.1 torchvision==0.20.1 torchaudio==2.5.1 vllm==0.6.3",
-            {"uv pip install torch==2.4.0 torchvision torchaudio transformers==4.46.2"},
+            {"uv pip install torch==2.4.0 torchvision==0.19.0 torchaudio==2.4.0 transformers==4.46.2"},
         ),
         ("torch==2.4.0 torchvision==0.20.1 vllm==0.6.3", {"uv pip install torchvision==0.19"}),
         ("torch==2.4.0 vllm==0.6.5", {"uv pip install torch==2.5.1"}),
-        ("torch==2.5.1 torchaudio==2.4.0", {"uv pip install torch==2.4.0 torchaudio"}),
+        ("torch==2.5.1 torchaudio==2.4.0", {"uv pip install torch==2.4.0 torchaudio==2.4.0"}),
     ],
 )
 def test_the_command_for_a_conflict_gives_its_step_a_solution(
