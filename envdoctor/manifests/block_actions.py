@@ -23,12 +23,12 @@ from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.console_scripts import console_scripts, started_console_script
 from envdoctor.manifests.container_files import (
     Instruction,
+    copied_file,
     heredoc_file,
     is_apptainer,
     is_dockerfile,
     parse_apptainer,
     parse_dockerfile,
-    renamed_copy,
     script_of,
 )
 from envdoctor.manifests.files import Files
@@ -235,8 +235,8 @@ class BlockReader:
                 self.copied_folders += self._copied_folders(instruction)
                 if file := heredoc_file(instruction):
                     self.files.add(*file)
-                elif copy := renamed_copy(instruction):
-                    self.files.copies.update([copy])
+                elif copy := copied_file(instruction):
+                    self.files.add_copy(*copy, workdir)
                 self._note_copies_of_clones(instruction)
             elif name in ("ENV", "ARG") and lines:
                 yield from self._script(_exports(name, lines))

@@ -113,13 +113,21 @@ def heredoc_file(instruction: Instruction) -> tuple[str, tuple[Line, ...]] | Non
     return path, tuple(line for line in instruction.lines[1:] if line[1].strip() != heredoc[2])
 
 
-def renamed_copy(instruction: Instruction) -> tuple[str, str] | None:
-    """The name of the copy and the path of its source in `COPY environment.yml /tmp/env.yaml`."""
+def copied_file(instruction: Instruction) -> tuple[str, str] | None:
+    """The path of the copy and that of its source in `COPY docker/environment.yml /tmp/env.yaml`.
+
+    None for directories, for several sources, and where the copy has the relative path of its source.
+    """
     words = [word for word in instruction.lines[0][1].split() if not word.startswith("--")]
-    if len(words) != 2 or len(instruction.lines) > 1 or words[0].startswith(("[", "http")) or "/" not in words[1]:
+    if len(words) != 2 or len(instruction.lines) > 1 or words[0].startswith(("[", "http")):
         return None
-    name = words[1].rpartition("/")[2]
-    return (name, words[0]) if "." in name and name != words[0].rpartition("/")[2] else None
+    source, target = words
+    folder, _, name = target.rpartition("/")
+    own_name = source.rpartition("/")[2]
+    if name in ("", "."):
+        folder, name = folder or ".", own_name
+    is_moved = name != own_name or "/" in source.removeprefix("./")
+    return (f"{folder}/{name}", source) if "." in name.strip(".") and "*" not in source and is_moved else None
 
 
 def _json_words(text: str) -> list[str]:

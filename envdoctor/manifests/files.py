@@ -82,7 +82,7 @@ class Files:
         self.platform = next(iter(platforms), "")
         self.root = folder and folder.absolute().parent  # no file outside of it is read
         self.texts: dict[str, tuple[Line, ...]] = {}
-        self.copies: dict[str, str] = {}  # name of a copy, as COPY of a Dockerfile makes it -> path of its source
+        self.copies: dict[str, str] = {}  # name or path of a copy that COPY makes -> path of its source
         self.missing: dict[str, MissingFile] = {}  # by path
         self.included: list[str] = []  # paths that were read from disk
         self.is_repository = False  # paths are relative to the folder, or to `second_folder`
@@ -94,6 +94,13 @@ class Files:
         """Add a file of the text."""
         self.texts[_name(path)] = lines
 
+    def add_copy(self, target: str, source: str, workdir: str) -> None:
+        """Add a file that an image has under another path than the project, also relative to its directory."""
+        path = posixpath.normpath(posixpath.join("/", workdir, target))
+        self.copies[path] = source
+        if posixpath.dirname(path) == posixpath.join("/", workdir) or _name(path) != _name(source):
+            self.copies[_name(path)] = source
+
     def lines(self, path: str, line: int) -> tuple[Line, ...]:
         """The lines of a file that the command on `line` names; none if it is not available.
 
@@ -102,7 +109,7 @@ class Files:
         if _name(path) in self.texts:
             return self.texts[_name(path)]
         try:
-            text = self._read(self.copies.get(_name(path), path))
+            text = self._read(self.copies.get(posixpath.normpath(path), self.copies.get(_name(path), path)))
         except (OSError, UnicodeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8 or UTF-16"
             self.add_missing(path, line, reason or str(error))

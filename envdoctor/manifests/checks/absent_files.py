@@ -143,12 +143,17 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
-    instructions = (
-        each for block in context.guide.blocks if is_dockerfile(block) for each in parse_dockerfile(block.lines)
-    )
+    instructions = [
+        each
+        for block in context.guide.blocks
+        if is_dockerfile(block)
+        for each in parse_dockerfile(block.lines)
+        if each.name in ("COPY", "ADD")
+    ]
+    uses = {number for each in instructions for number, _ in each.lines}
     for each in instructions:
         text = " ".join(text.rstrip("\\") for _, text in each.lines)
-        if each.name not in ("COPY", "ADD") or each.is_trigger or "--from" in text or "<<" in text:
+        if each.is_trigger or "--from" in text or "<<" in text:
             continue
         words = [word for word in re.sub(r"[\[\]\",]", " ", text).split() if not word.startswith("--")]
         for source in words[:-1]:
@@ -158,7 +163,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
                 continue
             if _is_there(checkout, path) or is_ignored(checkout, path):
                 continue
-            if can_come_from_elsewhere(context.guide, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
+            if can_come_from_elsewhere(context.guide, checkout, path, uses):
                 continue
             same, near = _nearest(checkout, path)
             nearest = next(iter(same), near)

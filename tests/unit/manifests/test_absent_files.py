@@ -106,6 +106,11 @@ def test_another_source_of_copy(clone: Path) -> None:
     assert not _found(clone, text, "Dockerfile")
 
 
+def test_a_source_that_two_stages_copy(clone: Path) -> None:
+    stage = "FROM python:3.11\nCOPY --chown=a:a requirement/cuda.txt /tmp/cuda.txt\n"
+    assert [each[2] for each in _found(clone, stage + stage, "Dockerfile")] == [2, 4]
+
+
 COPIES = (
     "COPY requirements/cuda.txt /srv/",
     "COPY cuda.txt /srv/",  # the build can be started in its directory

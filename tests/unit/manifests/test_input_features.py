@@ -163,6 +163,20 @@ RUN micromamba install -f /tmp/env.yaml
 """,
         "environment.yml": "dependencies:\n  - pip:\n    - vllm==0.10.2\n    - transformers==TRANSFORMERS\n",
     },
+    "a copy of another folder in an image": {
+        "Dockerfile": (
+            "FROM python:3.12\nCOPY builder/requirements.txt /requirements.txt\nCOPY requirements.txt /app/\n"
+            "RUN pip install -r /requirements.txt\n"
+        ),
+        "builder/requirements.txt": "vllm==0.10.2\ntransformers==TRANSFORMERS\n",
+        "requirements.txt": "numpy\n",
+    },
+    "a copy of another folder in the directory of an image": {
+        "Dockerfile": (
+            "FROM python:3.12\nWORKDIR /app\nCOPY builder/requirements.txt .\nRUN pip install -r requirements.txt\n"
+        ),
+        "builder/requirements.txt": "vllm==0.10.2\ntransformers==TRANSFORMERS\n",
+    },
     "a program in a container": {
         "job.sbatch": (
             f'#!/bin/bash\n#SBATCH -N1\napptainer exec --nv docker://python:3.12 bash -c "{VLLM} && {PIP}"\n'
