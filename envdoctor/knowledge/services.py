@@ -53,6 +53,13 @@ class AptPython(TableRow, frozen=True, kw_only=True):
     deadsnakes: bool  # this PPA has others
 
 
+class AptAbsent(TableRow, frozen=True, kw_only=True):
+    """Packages that apt does not have on some operating systems, and the one to install instead."""
+
+    systems: tuple[str, ...]
+    packages: dict[str, str]
+
+
 class CudaTag(TableRow, frozen=True, kw_only=True):
     """The listed tags of nvidia/cuda for some releases of CUDA."""
 
@@ -76,6 +83,7 @@ class ServiceTables(Record, frozen=True, kw_only=True):
     archived_system: tuple[ArchivedSystem, ...]
     managed_python: tuple[ManagedPython, ...]
     apt_python: tuple[AptPython, ...]
+    apt_absent: tuple[AptAbsent, ...]
     cuda_tag: tuple[CudaTag, ...]
 
 

@@ -353,6 +353,8 @@ FAULTS = [
           "RUN108", 3, "service-withdrawn", "cuda-keyring"),
     Fault("Python that apt does not have", image("ubuntu:24.04", "apt-get install -y python3.10"),
           "RUN110", 3, "python-unsupported", "ubuntu24.04 has 3.12"),
+    Fault("package that apt does not have", image("ubuntu:24.04", "apt-get install -y libgl1-mesa-glx"),
+          "RUN291", 3, "system-library-missing", "ubuntu24.04"),
     Fault("image of another cuDNN", image("pytorch/pytorch:2.6.0-cuda12.4-cudnn8-devel", "python -V"),
           "RUN111", 2, "service-withdrawn", "2.6.0-cuda12.4-cudnn9-devel"),
 ]  # fmt: skip

@@ -82,6 +82,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     stated_options,
     stated_variables,
     stated_versions,
+    system_packages,
     system_pythons,
     table_age,
     typed_commands,

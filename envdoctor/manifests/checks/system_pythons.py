@@ -16,7 +16,7 @@ from envdoctor.rules.registry import Problem, rule
 DEADSNAKES = "https://github.com/deadsnakes/issues"
 DISTUTILS = "https://peps.python.org/pep-0632/"
 _PYTHON = re.compile(r"(?:lib)?python(3\.\d{1,2})(?:-(?:dev|venv|distutils|full|minimal|tk|lib2to3))?")
-_OTHER_SOURCES = re.compile(r"add-apt-repository|sources\.list|ppa:|\.sources\b|ppa\.launchpad")
+OTHER_SOURCES = re.compile(r"add-apt-repository|sources\.list|ppa:|\.sources\b|ppa\.launchpad")
 _WITHOUT_DISTUTILS = ">=3.12"
 
 
@@ -28,7 +28,7 @@ def python_is_not_among_the_packages_of_the_system(context: GuideContext) -> Ite
     Ubuntu 20.04 any more, and none for Debian. No source has python3.12-distutils: Python 3.12 removed the module.
     """
     for action in context.actions(InstallSystemPackages):
-        image = _image_of(context, action.line)
+        image = image_of_step(context, action.line)
         system = system_of_image(f"{image.name}:{image.tag}") if image else None
         row = next((row for row in service_tables().apt_python if system and row.system == system.name), None)
         if image and row:
@@ -38,7 +38,7 @@ def python_is_not_among_the_packages_of_the_system(context: GuideContext) -> Ite
                 yield _problem(context, (name, reason), row, image, action.line)
 
 
-def _image_of(context: GuideContext, line: int) -> UseImage | None:
+def image_of_step(context: GuideContext, line: int) -> UseImage | None:
     """The image with nothing but an operating system in which a step of a Dockerfile runs."""
     images = [each for each in context.actions(UseImage) if each.in_dockerfile and each.line < line]
     stages = {each.stage: each for each in images if each.stage}
@@ -61,7 +61,7 @@ def _reason(context: GuideContext, name: str, row: AptPython, image: UseImage, l
     own = f"{row.system} has {' and '.join(row.pythons)}"
     if "deadsnakes" in earlier:
         return "" if row.deadsnakes else f"{own}, and the PPA deadsnakes has no packages for it"
-    return "" if _OTHER_SOURCES.search(earlier) else own
+    return "" if OTHER_SOURCES.search(earlier) else own
 
 
 def _problem(context: GuideContext, found: tuple[str, str], row: AptPython, image: UseImage, start: int) -> Problem:
