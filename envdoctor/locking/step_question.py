@@ -122,8 +122,8 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
 def _is_folder(requirement: InstallRequirement) -> bool:
     """Whether a requirement is a project on disk: `./package`, a member of a workspace of uv."""
     is_named = (
-        requirement.name and requirement.url
-    )  # the project of `.` has a name that the requirement does not state
+        requirement.name.strip(".") and requirement.url
+    )  # `.` and setup.py do not state the name of the project
     return bool(is_named) and not requirement.wheel and not re.search(r"://|^git@", requirement.url)
 
 

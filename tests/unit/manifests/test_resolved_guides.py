@@ -51,6 +51,11 @@ def test_a_package_that_uv_resolves_is_judged_without_a_row_of_the_tables(
         audit(tmp_path, text, NoSolver())
 
 
+def test_a_step_of_setup_py_is_resolved_like_one_of_pip(solver: UvStepSolver, tmp_path: Path) -> None:
+    text = sh("pip install torch==2.8.0", "cd kernels && python setup.py install")
+    assert audit(tmp_path, text, solver).resolution.startswith("resolved with uv")
+
+
 def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolver, tmp_path: Path) -> None:
     limited = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), solver)
     assert found(limited, "RUN003") == []
