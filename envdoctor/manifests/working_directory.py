@@ -26,6 +26,7 @@ _MAX_ANCESTORS = 4
 _MAX_NAMES = 2_000  # of a directory
 _MAX_FOLDERS = 100
 _OF_A_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml", "LICENSE")
+_BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _CODE = (".py", ".ipynb")
 _SOURCES = frozenset({"src", "lib", "python"})  # folders of packages
 
@@ -178,7 +179,19 @@ class WorkingDirectory:
         if address := _ADDRESS.fullmatch(url):
             is_own = name_key(address[1].rpartition("/")[2]) in self.own_names
             return self.own_files.root_place if is_own and self.own_files.folder else None
-        return self._place(self._joined(url))
+        place = self._place(self._joined(url))
+        if url not in (".", "./") or not self.is_later_block or self._has_project(place) is not False:
+            return place
+        root = self._clone(self.current) or self.start
+        if not self._has_project(self._place(root)):
+            return place
+        self.current = root  # a reader has returned from the directory of an earlier block
+        return self._place(root)
+
+    def _has_project(self, place: str | None) -> bool | None:
+        """Whether a directory has a project that pip can install; None if it is not on disk."""
+        folders = () if place is None else self.own_files.folders_at(place)
+        return any(is_file(folder / name) for folder in folders for name in _BUILD_FILES) if folders else None
 
     def script(self, command: Command, files: Files) -> tuple[Line, ...]:
         """The lines of a shell script of the project that a command runs, with the line of the command."""

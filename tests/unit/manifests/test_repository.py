@@ -98,6 +98,26 @@ def test_the_files_of_a_clone_are_read(name: str, clone: Path) -> None:
         assert {each.id for each in result.findings if each.status == "error"} == expected, path
 
 
+@each_case(
+    ("blocks", "is_read"),
+    [
+        (("cd demos\npython run.py", "pip install -e '.[infer]'\ncd train"), True),
+        (("cd demos\npip install -e '.[infer]'",), False),  # in the same block, the reader is in it
+        (("cd demos", "cd ../other", "pip install -e '.[infer]'"), False),  # not on disk
+    ],
+)
+def test_a_project_is_installed_in_the_root_after_a_block_in_another_directory(
+    blocks: tuple[str, ...], is_read: bool, clone: Path
+) -> None:
+    """A guide leaves out `cd ..` between blocks: a directory without a project has nothing that pip installs."""
+    write_files(clone, {"demos/run.py": "print()\n", "train/train.py": ""})
+    (clone / "README.md").write_text(
+        "\n".join(f"```bash\n{each}\n```\n" for each in ("pip install numpy==1.26.4", *blocks))
+    )
+    result = audit_file(str(clone / "README.md"), None, NoSolver()).result
+    assert ("RUN001" in {each.id for each in result.findings}) == is_read, result.findings
+
+
 def test_a_guide_outside_of_a_clone_reads_the_files_next_to_it(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("trl==0.23.9\n")
     result = audit(tmp_path / "SETUP.md", "pip install -r requirements.txt")
