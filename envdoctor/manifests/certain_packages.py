@@ -31,6 +31,7 @@ _SYSTEM = re.compile(
     r"|gettext|glib(?:-tools)?|gst-plugins-\w+|gstreamer|cairo|pixman|harfbuzz|graphite2|dbus|krb5|gmp|mpfr|mpc|nettle"
     r"|gnutls|openh264|x26[45]|aom|svt-av1|dav1d|nspr|nss|pcre2?|qt(?:-main|-webengine)?|mysql(?:-common|-libs)?|blas"
     r"|openblas|intel-openmp|tbb|fftw|eigen|hdf5|yaml|yaml-cpp|python-abi|attr|keyutils|alsa-lib|perl|xorg-[\w-]+"
+    r"|openjdk|curl|wget|unzip|p7zip|aria2|rust|swig"
     r"|libstdcxx(?:-ng)?|lib(?!(?:rosa|cst|sass|archive-c|mambapy|tmux|pysal|linear|svm|usb1|torrent|clang)$)[a-z0-9+_-]+"
 )
 

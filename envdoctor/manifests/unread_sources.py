@@ -167,7 +167,10 @@ def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
     """The packages of conda whose requirements are not known, with what those of the index of that name require."""
     others = [each for each in action.requirements if not is_conda_base(each.name)]
     if not others:
-        yield UnreadSource(action.line, "conda", FROM_CONDA, is_open=False)
+        brings_numpy = any(re.fullmatch(r"numpy|(?:py)?torch.*", each.name) for each in action.requirements)
+        yield UnreadSource(
+            action.line, "conda", FROM_CONDA - frozenset(() if brings_numpy else ("numpy",)), is_open=False
+        )
         return
     names = {PYPI_NAMES.get(each.name, _BUILD.sub("", each.name)) for each in others}
     if is_full_export(action.requirements):

@@ -74,7 +74,8 @@ def _limiting_sources(context: GuideContext, state: EnvironmentState) -> Sequenc
     index, torch = context.index_facts, state.packages.get("torch")
     is_in_image = bool(state.image) and not is_bare_image(state.image)
     is_of_conda = torch is not None and torch.origin == "conda"
-    sources = [*unread_steps(context, state), *_wheels(context)]
+    unread = (each for each in unread_steps(context, state) if each.is_open or "numpy" in each.packages)
+    sources = [*unread, *_wheels(context)]
     if index and (is_in_image or is_of_conda):
         specifiers = index.specifiers_of(installed_set(context, state, ()), "numpy").values()
         oldest, newest = _numpys_of_image(state) if is_in_image else ("", _LAST_NUMPY_1)

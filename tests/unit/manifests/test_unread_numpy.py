@@ -41,6 +41,10 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, str] | None]] = {
     ),
     "the image keeps its numpy": ((IMAGE.format("2.1.0"), "pip install rowset"), "numpy>=1.20", None),
     "the image has a torch for NumPy 2": ((IMAGE.format("2.4.0"), "pip install rowset"), "numpy>=2", None),
+    "libraries and programs of conda": (
+        ("conda install python=3.10 ffmpeg openjdk", "pip install torch==2.1.0 rowset"), "numpy",
+        ("error", "numpy 2.1.0"),
+    ),
     "recipes of conda-forge": (
         ("conda install pytorch==2.1.0 -c conda-forge", "pip install rowset"), "numpy", None,
     ),
