@@ -43,6 +43,10 @@ _STARTED_FILE = re.compile(
     r"\b(?:python3?|torchrun|streamlit[ \t]{1,4}run|accelerate[ \t]{1,4}launch|bash|sh)[ \t][^\n`]{0,120}?"
     r"([\w./-]{1,120}\.(?:py|sh))\b"
 )
+# The directory that a reader has: `cd /path/to/project`.
+_ENTERED = re.compile(
+    r"(?im)^[ \t$]*cd[ \t]+[\"']?(?:/|~/|\./)?(?:(?:your|full|the)/)?path(?:/to)?(?:/your)?/([\w.-]+)/?[\"']?[ \t]*$"
+)
 _MAX_TO_CD = 300  # characters from a clone to the `cd` into it
 _MIN_FILES = 2  # of a project, that its guide installs or starts
 _PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -56,7 +60,8 @@ def own_names(root: Path, text: str = "", folder: Path | None = None) -> frozens
 
     `text` is a guide of the project, which can name it as well, and `folder` that of the guide, if it is another one.
     """
-    stated = frozenset(name_key(each) for each in (*_names_of_files(root), *_names_in(text)) if each)
+    names = (*_names_of_files(root), *_names_in(text), _entered(root, text))
+    stated = frozenset(name_key(each) for each in names if each)
     first = _first_clone(root, text, stated, is_part=folder is not None and folder.absolute() != root.absolute())
     return stated | {name_key(first)} if first else stated
 
@@ -135,10 +140,20 @@ def _first_clone(root: Path, text: str, stated: frozenset[str], *, is_part: bool
     return name if _has_most_files(root, text[clones[0].end() :], name) else ""
 
 
+def _entered(root: Path, text: str) -> str:
+    """The directory of a reader that a guide enters first, if it clones nothing and its own one has most files."""
+    entered = _ENTERED.search(text) if "clone" not in text else None
+    return entered[1] if entered and _are_there(root, text[entered.end() :]) else ""
+
+
 def _has_most_files(root: Path, text: str, name: str) -> bool:
-    """Whether a text enters a clone, and a directory has most of the files that the text installs and starts then."""
+    """Whether a text enters a clone, and a directory has most of the files that the text names then."""
     entered = re.search(rf"\bcd[ \t]+[\"']?(?:\./)?{re.escape(name)}/?(?![\w./-])", text[:_MAX_TO_CD])
-    after = text[entered.end() :] if entered else ""
+    return entered is not None and _are_there(root, text[entered.end() :])
+
+
+def _are_there(root: Path, after: str) -> bool:
+    """Whether a directory has most of the files that a text installs and starts."""
     named = {each[1] for pattern in (_NAMED_FILE, _STARTED_FILE) for each in pattern.finditer(after) if each[1]}
     inner = [each for each in named if not each.startswith(("/", "..", "-"))]
     present = [each for each in inner if (root / each).is_file()]

@@ -39,6 +39,10 @@ _TEXT = re.compile(
     r"(?:.*/)?(?:[\w.-]*\.(?:md|rst|sh|env|slurm|sbatch|ipynb)|Makefile|Dockerfile[\w.-]*|[\w.-]*requirements[\w.-]*"
     r"|\.env\w*|[\w.-]+\.ya?ml)"
 )
+# A call that searches the root for directories with __init__.py.
+_FINDS = re.compile(r"packages\s*=\s*(?:setuptools\.)?find_packages\(\s*(?:exclude\s*=\s*[\[(][^\])]*[\])])?\s*\)")
+_OTHER_LAYOUT = re.compile(r"package_dir|py_modules|ext_modules|namespace")
+_SETS_PATH = re.compile(r"PYTHONPATH|sources root|pycharm|editable_mode|setup\.py\s+develop|\.pth\b", re.IGNORECASE)
 _PATH_LIBRARY = re.compile(r"\b(?:py)?rootutils\b|\bautoroot\b|\bchdir\b|__path__|\bimport_module\b|sys\.modules")
 _MAX_TEXTS = 120
 _MAX_FINDINGS = 3
@@ -52,13 +56,15 @@ class _Unsearched(NamedTuple):
     folder: str
 
 
-@rule("RUN238", kind="guide", severity=("error",), cause="dependency-pin-violated", url=PATH)
+@rule("RUN238", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=PATH)
 def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Problem]:
     """A program imports a module of its checkout from a directory that Python does not search.
 
     `python tools/train.py` searches tools/ and not the current directory; a program that an installation puts on PATH
     searches the directory above its package. Left out if a file of the program changes `sys.path`, if a text of the
-    checkout sets PYTHONPATH, and if the project can be installed, or a package of the environment has the module.
+    checkout sets PYTHONPATH or installs the project, and if a package of the environment has the module. A warning
+    if the project can be installed and no text does it. An installation of a setup.py whose find_packages() finds no
+    directory with __init__.py makes no module available.
     Also reported: `python -m detect.train` for a package of one folder of the checkout that the guide does not enter.
     """
     checkout = context.guide.checkout
@@ -71,7 +77,7 @@ def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Pro
             found.setdefault((folder, launch.program.module.partition(".")[0]), _of_module(context, launch, folder))
             continue
         unsearched = _first_of(context, checkout, launch)
-        if unsearched and not _is_set_up(context, checkout, launch):
+        if unsearched and not _is_set_up(context, checkout, launch, unsearched):
             key = posixpath.dirname(unsearched.file), unsearched.statement.top
             found.setdefault(key, _problem(context, checkout, launch, unsearched))
     yield from list(found.values())[:_MAX_FINDINGS]
@@ -82,7 +88,7 @@ def _first_of(context: GuideContext, checkout: Checkout, launch: Launch) -> _Uns
     program = launch.program
     files = checkout.program_files(launch) if checkout.script(launch) and not program.is_notebook else ()
     is_script = bool(program.script) and _LIKE_PYTHON.fullmatch(program.launcher) is not None
-    if not files or not (is_script or program.module) or (is_script and _is_project(checkout)):
+    if not files or not (is_script or program.module):
         return None
     start = posixpath.dirname(files[0])
     above = ["", *accumulate(start.split("/")[:-1], posixpath.join)] if start else []
@@ -148,6 +154,8 @@ def _is_of_package(context: GuideContext, checkout: Checkout, top: str) -> bool:
     """Whether a package, or a module of Python, can have the name: an installed one, or a directory of the build."""
     if top in sys.stdlib_module_names or packages_of_module(top) or published_releases(normalize_name(top)):
         return True
+    if _finds_no_package(checkout) and checkout.has_name(top):
+        return False
     names = {each.name for step in context.trace.installs for each in step.action.requirements}
     if context.environments:
         names |= named_packages(context, context.environments[-1].state)
@@ -161,15 +169,29 @@ def _is_project(checkout: Checkout) -> bool:
     return is_stated or any(name in checkout.paths for name in _PROJECT_FILES)
 
 
-def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+def _finds_no_package(checkout: Checkout) -> bool:
+    """Whether setup.py installs the packages that find_packages() finds, and the root has none with __init__.py."""
+    text = checkout.text("setup.py")
+    is_only = not {"pyproject.toml", "setup.cfg"} & checkout.paths
+    has_package = any(each.count("/") == 1 and each.endswith("/__init__.py") for each in checkout.paths)
+    return is_only and bool(_FINDS.search(text)) and not _OTHER_LAYOUT.search(text) and not has_package
+
+
+def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch, found: _Unsearched) -> bool:
     """Whether a step installs a folder, or a text of the checkout names what makes other directories searched.
 
-    An installation of the project has no influence on a module of a package that is imported without its package.
+    An installation of the project has no influence on a module of a package that is imported without its package,
+    nor if it installs no module.
     """
     texts = [each for each in sorted(checkout.paths, key=lambda path: path.count("/")) if _TEXT.fullmatch(each)]
     text = "\n".join((*context.guide.lines, *map(checkout.text, texts[:_MAX_TEXTS])))
     if not launch.program.script:
         return "PYTHONPATH" in text
+    if not found.folder and _finds_no_package(checkout):
+        return _SETS_PATH.search(text) is not None
+    has_url = any(each.url for step in context.trace.installs for each in step.action.requirements)
+    if _is_project(checkout) and has_url:
+        return True
     is_folder = any(
         each.url and "://" not in each.url and not each.wheel
         for step in context.trace.installs
@@ -185,15 +207,21 @@ def _problem(context: GuideContext, checkout: Checkout, launch: Launch, found: _
     searched = "the directory of the script" if launch.program.script else "the directories of installed packages"
     current = checkout.relative(launch.folders[0]) if launch.folders else ""
     target = posixpath.relpath(found.folder or ".", current or ".")
+    is_left_out = bool(launch.program.script) and _is_project(checkout) and not _finds_no_package(checkout)
     return Problem(
-        "error",
+        "warning" if is_left_out else "error",
         f"{place} imports {found.statement.module} of {folder}, and Python searches {searched}"
         + (f", {posixpath.dirname(start)}" if launch.program.script else ""),
         (
             guide_evidence(context, "program", launch.command, launch.line),
             table_evidence("import", f"{place}: {found.statement.module}", f"{start} started as a program"),
         ),
-        f"Add {folder} to PYTHONPATH before this command.",
+        f"Add {folder} to PYTHONPATH before this command."
+        + (
+            " The installation has no package, as no directory has __init__.py."
+            if _finds_no_package(checkout)
+            else ""
+        ),
         guide_command(shell_command("export PYTHONPATH={}", target)) if launch.program.script else (),
         line=launch.line,
     )

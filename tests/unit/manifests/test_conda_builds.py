@@ -35,6 +35,28 @@ def test_conda_selects_a_cpu_build(name: str) -> None:
     assert [each.line for each in result.findings if each.id == "RUN189"] == ([5] if is_reported else [])
 
 
+OF_FORGE = "-c pytorch -c nvidia -c conda-forge"
+MKL: dict[str, tuple[str, bool]] = {
+    "conda-forge": (f"conda install pytorch=2.0.1 pytorch-cuda=11.8 {OF_FORGE}", True),
+    "the channel alone": (f"conda install pytorch==1.13.1 torchvision pytorch-cuda=11.7 {CHANNELS}", True),
+    "a bound": (f"conda install pytorch=2.0.1 pytorch-cuda=11.8 'mkl<2024.1' {OF_FORGE}", False),
+    "a newer release": (f"conda install pytorch=2.5.1 pytorch-cuda=12.1 {OF_FORGE}", False),
+    "an open release": (f"conda install pytorch pytorch-cuda=12.1 {OF_FORGE}", False),
+    "the build of conda-forge": ("conda install pytorch=2.0.1 -c conda-forge -c pytorch", False),
+    "a torch of pip after it": (f"conda install pytorch=2.0.1 {OF_FORGE} && pip install torch==2.1.0", False),
+}
+
+
+@each_case("name", [*MKL])
+def test_conda_selects_the_newest_mkl(name: str) -> None:
+    step, is_reported = MKL[name]
+    text = sh("conda create -n x python=3.10 -y", "conda activate x", step)
+    found = [each for each in audit_text(text, "SETUP.md", None, NoSolver()).result.findings if each.id == "RUN292"]
+    assert [(each.status, each.line) for each in found] == ([("unknown", 5)] if is_reported else [])
+    old = [each.id for each in audit_text(text.replace("3.10", "3.8"), "SETUP.md", None, NoSolver()).result.findings]
+    assert ("RUN292" in old) == (is_reported and "conda-forge" in step)
+
+
 @each_case(("python", "version"), [("3.8", "1.24.4"), ("3.9.7", "2.0.2"), ("3.11", "2.4.6")])
 def test_conda_selects_a_release_for_its_python(python: str, version: str) -> None:
     text = sh(f"conda create -n x python={python}", "conda activate x", "conda install 'numpy>=1.20' torchvision")

@@ -378,6 +378,17 @@ def test_two_ways_to_build_a_project_have_one_finding(first: str, reported: list
 
 
 @each_case("text, is_own", [
+    ("cd /path/to/parts\nbash setup.sh\npip install -r requirements.txt", True),
+    ("cd /path/to/parts\nbash make.sh\npip install -r requirements.txt", False),
+    ("git clone https://github.com/a/b\ncd /path/to/parts\nbash setup.sh\npip install -r requirements.txt", False),
+])  # fmt: skip
+def test_the_directory_of_a_reader_has_the_files_that_a_guide_names(text: str, is_own: bool, tmp_path: Path) -> None:
+    for name in ("setup.sh", "requirements.txt"):
+        (tmp_path / name).write_text("")
+    assert ("parts" in own_names(tmp_path, text)) is is_own
+
+
+@each_case("text, is_own", [
     ("Please follow them to install parts and its dependencies.", False),
     ("pip install parts...", False),
     ("pip install .", True),

@@ -53,6 +53,32 @@ def test_a_script_imports_from_a_directory_that_is_not_searched(name: str, tmp_p
     assert found.remedies[0].commands == (remedy,)
 
 
+EMPTY = "from setuptools import setup, find_packages\nsetup(name='own', packages=find_packages())\n"
+OWN = {"own/core.py": "", "own/scripts/train.py": "from own.core import a\n", "voice/__init__.py": ""}
+
+
+@each_case(("files", "commands", "status"), [
+    ({"pyproject.toml": "[project]\nname = 'x'\n"}, ("python tools/train.py",), "warning"),
+    ({"pyproject.toml": "[project]\nname = 'x'\n", "INSTALL.md": "uv sync\n"}, ("python tools/train.py",), ""),
+    ({"setup.py": EMPTY}, ("pip install git+https://github.com/a/voice2", "python tools/train.py"), ""),
+    ({"setup.py": EMPTY}, ("pip install -e .", "python own/scripts/train.py"), ""),
+    ({"setup.py": EMPTY, "voice": ""}, ("pip install -e .", "accelerate launch own/scripts/train.py"), "error"),
+    ({"setup.py": EMPTY, "voice": ""}, ("python setup.py develop", "python own/scripts/train.py"), ""),
+    ({"setup.py": EMPTY.replace("find_packages()", "find_packages('src')"), "voice": ""},
+     ("pip install -e .", "python own/scripts/train.py"), ""),
+])  # fmt: skip
+def test_a_project_that_is_not_installed_or_has_no_package(
+    files: dict[str, str], commands: tuple[str, ...], status: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / str(abs(hash((*files.values(), commands))))
+    folder.mkdir()
+    given = {"tools/train.py": PROGRAM, **OWN, **files}
+    has_package = given.pop("voice", None) is None
+    given = {each: text for each, text in given.items() if has_package or not each.startswith(("voice", "tools"))}
+    found = findings_in_checkout(folder, "RUN238", given, *commands)
+    assert [each.status for each in found] == ([status] if status else [])
+
+
 def test_a_package_imports_its_own_module_without_its_name(tmp_path: Path) -> None:
     """An installation has the package, and not the folders in it, as a top-level module."""
     setup = "setup(package_dir={'': 'src'}, entry_points={'console_scripts': ['bark=bark.main:main']})\n"
