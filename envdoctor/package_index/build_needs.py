@@ -18,6 +18,10 @@ from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 # setuptools 82.0.0 of 2026-02-08 removed pkg_resources; it requires Python 3.9. CHANGES of setuptools, 2026-11-26.
 _WITHOUT_PKG_RESOURCES, _PYTHON_OF_SETUPTOOLS_82 = "82.0.0", "3.9"
+# What setuptools 71 and newer, which require Python 3.8, add to the search path from setuptools/_vendor: in each of
+# the wheels of 71.0.0, 75.3.0, 80.9.0 and 84.2.1, 2026-11-29. The backend imports setuptools before setup.py.
+_VENDORED = frozenset({"importlib_metadata", "more_itertools", "packaging", "platformdirs", "tomli", "wheel", "zipp"})
+_WITH_VENDORED, _PYTHON_OF_SETUPTOOLS_71 = "71.0.0", "3.8"
 _MODULES = {"setuptools": ("setuptools", "distutils", "_distutils_hack"), "cython": ("Cython",),
             "scikit-build": ("skbuild",), "setuptools-scm": ("setuptools_scm",), "pybind11": ("pybind11",),
             "oldest-supported-numpy": ("numpy",), "pyyaml": ("yaml",)}  # fmt: skip
@@ -40,6 +44,8 @@ def missing_build_modules(archive: SourceArchive, python: str) -> tuple[tuple[st
     provided = set(sys.stdlib_module_names) | {"wheel"} | _own_modules(archive.paths) | _modules_of(requires)
     if _has_pkg_resources(requires, python):
         provided.add("pkg_resources")
+    if not python or satisfies(python, f"<{_PYTHON_OF_SETUPTOOLS_71}") is not True:
+        provided |= set() if _excludes_newest(requires, _WITH_VENDORED) else _VENDORED
     missing: dict[str, int] = {}
     for module, line in imports_of_script(tree):
         top = module.partition(".")[0]
@@ -107,12 +113,15 @@ def _has_pkg_resources(requires: Iterable[str], python: str) -> bool:
     """Whether the setuptools of the build, the newest in its range, has pkg_resources."""
     if python and satisfies(python, f"<{_PYTHON_OF_SETUPTOOLS_82}"):
         return True
+    return _excludes_newest(requires, _WITHOUT_PKG_RESOURCES)
+
+
+def _excludes_newest(requires: Iterable[str], first: str) -> bool:
+    """Whether the build requirements exclude this release of setuptools and the newest ones."""
     bounds = [
         found.specifier for text in requires if (found := parse_requirement(text)) and found.name == "setuptools"
     ]
-    return any(
-        all(satisfies(version, bound) is False for version in (_WITHOUT_PKG_RESOURCES, "9999")) for bound in bounds
-    )
+    return any(all(satisfies(version, bound) is False for version in (first, "9999")) for bound in bounds)
 
 
 def imports_of_script(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -26,6 +26,11 @@ CASES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     ),
     "in a function that is not called": ("def extensions():\n    import torch\n", "", "3.12", ()),
     "own modules": ("import helpers\nimport version", "", "3.12", ()),
+    "what setuptools brings": ("from packaging.version import Version\nimport wheel.wheelfile", "", "3.12", ()),
+    "a setuptools without it": (
+        "import packaging", '[build-system]\nrequires = ["setuptools<70"]' + BACKEND, "3.12", ("packaging",)
+    ),
+    "setuptools of Python 3.7": ("import packaging", "", "3.7", ("packaging",)),
     "standard library": ("import os, setuptools, distutils.core\nfrom wheel import bdist_wheel", "", "3.12", ()),
 }  # fmt: skip
 
