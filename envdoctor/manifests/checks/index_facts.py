@@ -15,7 +15,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
-from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_dependency
+from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_dependency, of_used_requirement
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
@@ -84,6 +84,7 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
                     context.index_facts, packages, dependency.name, missing.last, python=installed.python
                 )
                 problem = _missing_name(context, missing, user, dependency, excluding)
+                problem = of_used_requirement(context, packages, user, missing.place, problem)
                 yield of_used_dependency(context, installed, user, problem)
         for rejected in context.index_facts.rejected_releases(installed):
             if {rejected.user.name, rejected.dependency.name} <= certain:
@@ -177,14 +178,14 @@ def _missing_name(
 
 def _newer_release(context: GuideContext, user: ResolvedPackage) -> str:
     """The release of the package that uses a name, or of the one that requires it, which can cure the use."""
+    usable = context.index_facts.usable_releases(user.name) if context.index_facts else ()
+    newer = [each.version for each in usable if satisfies(each.version, f">{user.version}")]
     if not user.is_dependency or context.index_facts is None:
-        return f"use a newer release of {user.name}"
+        return f"{user.name} has no newer release" if usable and not newer else f"use a newer release of {user.name}"
     requiring = user.reason.removeprefix("required by ")
     name, _, version = requiring.partition(" ")
     found = map(parse_requirement, context.index_facts.requires(name, version))
     bounds = [each.specifier for each in found if each and each.name == user.name]
-    newer = [each.version for each in context.index_facts.usable_releases(user.name)]
-    newer = [each for each in newer if satisfies(each, f">{user.version}")]
     if any(all(satisfies(each, bound) is not False for bound in bounds) for each in newer):
         return f"use a newer release of {user.name}, which {requiring} permits"
     return f"{requiring} permits no newer release of {user.name}: use another release of {name}"

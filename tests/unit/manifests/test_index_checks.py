@@ -90,6 +90,9 @@ def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
     assert (found.remedies, found.fix) == (
         (), "webui 3.48.0 excludes starlette 0.46.2, which has it: use a newer release of webui."
     )  # fmt: skip
+    solver.index.releases = (WEBUI,)
+    (found,) = findings(sh("pip install webui==3.48.0"), solver, "RUN017")
+    assert found.fix.endswith("webui has no newer release.")
     in_a_module = FixedSolver(FixedIndex(missing=[_missing(kind="module", last="")]), solver.versions)
     (found,) = findings(sh("pip install webui==3.48.0"), in_a_module, "RUN017")
     assert (found.status, found.remedies) == ("info", ())
