@@ -22,6 +22,7 @@ _STRINGS = re.compile(r"""(?:\s*(?:(['"])\w+\1|\#[^\n]*(?=\n))\s*,?)*\s*""")
 _DYNAMIC = re.compile(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
+_COPIES_NAMES = re.compile(r"\b\w+\.__dict__\b|\b(?:dir|vars)\(\w")  # of another module
 # Code that puts modules into sys.modules, or lets a package find them elsewhere.
 _PUTS_MODULES = re.compile(
     r"\bmodules\[(?!__name__\])[^\]\n]*\][ \t]*=(?!=)|\bmodules\.(?:setdefault|update)\(|setattr\(sys\.modules"
@@ -154,7 +155,8 @@ class Library:
             if found.state == "present":
                 return found
             is_open |= found.state == "unknown"
-        is_unknown = is_alias or (is_open and (self.mentions(name) or not self._are_own(stars)))
+        is_of_others = not self._are_own(stars) or self._copies_compiled_names(module)
+        is_unknown = is_alias or (is_open and (is_of_others or self.mentions(name)))
         return UNKNOWN if is_unknown else Found("absent", f"{module}.{name}")
 
     def _listed_names(self, module: str) -> frozenset[str] | None:
@@ -228,6 +230,10 @@ class Library:
     def _are_own(self, modules: tuple[str, ...]) -> bool:
         """Whether all are Python modules of this wheel: compiled ones and those of others have unknown names."""
         return all(module in self._paths for module in modules)
+
+    def _copies_compiled_names(self, module: str) -> bool:
+        """Whether a module can have the names of a compiled one, as cv2 has."""
+        return bool(self._compiled) and _COPIES_NAMES.search(self._text(module)) is not None
 
     def _find_member(self, definition: Definition | None, owner: str, name: str) -> Found:
         """A member of a class: absent only if no file of the wheel has the word."""

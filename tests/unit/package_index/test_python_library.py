@@ -65,6 +65,10 @@ FILES = {
     "pack/__init__.py": "from pack.core import *\nfrom pack.core.tools import make as tools\nexec('')\n",
     "pack/core/__init__.py": "from pack.core import tools\n",
     "pack/core/tools.py": "def make(): pass\npieces = 1\n",
+    "lib/copied.py": (
+        "def load():\n    names = globals()\n    native = importlib.import_module('lib')\n"
+        "    for key, value in native.__dict__.items():\n        names[key] = value\nload()\n"
+    ),
     "lib/schema_pb2.py": "FLOAT = 3\n_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schema_pb2', _names)\n",
 }
 
@@ -91,6 +95,7 @@ def library() -> Library:
         ("lib.core", "branch", "present"), ("lib.gone", "", "absent"), ("lib.gone", "name", "absent"),
         ("lib.deep.leaf", "", "present"), ("lib.deep", "gone", "absent"), ("lib._native", "any", "unknown"),
         ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
+        ("lib.copied", "encode", "unknown"), ("lib.copied", "load", "present"),
         ("other", "name", "unknown"), ("lib.aliases", "Former", "unknown"), ("lib.aliases", "make", "present"),
         ("lib.aliases", "gone", "absent"), ("shared.others", "", "unknown"), ("shared.ours", "gone", "absent"),
         ("lib.hub", "Model", "present"), ("lib.hub", "Loader", "unknown"), ("lib.hub", "Hidden", "absent"),
