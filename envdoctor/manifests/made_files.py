@@ -18,6 +18,7 @@ _PLACEHOLDER = re.compile(
     r"|(?:^|/)(?:\w+[_-])?name\.\w+$",
     re.IGNORECASE,
 )
+_EXAMPLES = ("_example_", "_script_")
 # Before the name: `Create a file scripts/start.py`.
 _MADE = (
     r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov|nam|assum)\w*\s+(?:\S+\s+){0,6}\S*"
@@ -40,7 +41,7 @@ def can_come_from_elsewhere(
     name = path.rpartition("/")[2]
     first = path.partition("/")[0]
     clones = {repository_name(each.url) for each in _clones(guide)}
-    if path.startswith("..") or first in built or _PLACEHOLDER.search(path) or first in clones:
+    if path.startswith("..") or first in built or _is_placeholder(checkout, path) or first in clones:
         return True
     if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
         return True
@@ -55,6 +56,18 @@ def can_come_from_elsewhere(
         if is_shown and made.search(line):
             return True
     return False
+
+
+def _is_placeholder(checkout: Checkout, path: str) -> bool:
+    """Whether a reader is to replace a name; not `run_example_b.sh` next to `run_example_a.sh`."""
+    folder, _, name = path.rpartition("/")
+    word = next((each for each in _EXAMPLES if each in name), "")
+    end = f"{folder}/" if folder else ""
+    others = (each for each in checkout.paths if word and posixpath.splitext(each)[1] == posixpath.splitext(name)[1])
+    is_own = any(
+        word in posixpath.basename(each) and f"/{posixpath.dirname(each)}/".endswith(f"/{end}") for each in others
+    )
+    return _PLACEHOLDER.search(path.replace(word, "_") if is_own else path) is not None
 
 
 def _is_of_linked_project(guide: Guide, name: str) -> bool:

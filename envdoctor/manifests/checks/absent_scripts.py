@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 from envdoctor.core.paths import exists
+from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_started_modules import absent_started_modules
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -17,6 +18,7 @@ from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_s
 from envdoctor.manifests.checks.sibling_projects import scripts_of_siblings
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
@@ -76,7 +78,18 @@ def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -
     is_moved = _is_in_unnamed_folder(context, checkout, launch) or _has_longer_folders(same, path)
     is_moved = is_moved or has_options_of(context, checkout, launch)
     is_own = bool(_numbered(checkout, launch)) or _gets_own_file(context, checkout, launch)
+    is_own = is_own or _is_in_own_clone(context, checkout, launch)
     return is_moved or bool(_in_folder_of_like_name(same, path)) or is_own
+
+
+def _is_in_own_clone(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a script is in a folder with several others of its kind, of the project that the guide clones."""
+    path = posixpath.normpath(launch.program.script)
+    folder, suffix = posixpath.dirname(path), posixpath.splitext(path)[1]
+    kin = [each for each in checkout.paths if posixpath.dirname(each) == folder and each.endswith(suffix)]
+    names = own_names(checkout.root, "\n".join(context.guide.lines))
+    is_cloned = any(name_key(repository_name(each.url)) in names for each in context.actions(Clone))
+    return bool(folder) and len(kin) >= _MIN_PRESENT and checkout.root in launch.folders and is_cloned
 
 
 def _has_longer_folders(files: Sequence[str], path: str) -> bool:
@@ -115,7 +128,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
-        other = _alike(name, [*map(posixpath.basename, alike)], _LIKENESS)
+        likeness = _SAME_NAME if name.startswith("test_") else _LIKENESS
+        other = _alike(name, [*map(posixpath.basename, alike)], likeness)
         nearest = f"{folder}/{other}" if other else ""
     else:
         nearest = "" if folder else _other_name(context, checkout, launch, code)

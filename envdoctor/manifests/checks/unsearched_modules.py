@@ -39,6 +39,7 @@ _TEXT = re.compile(
     r"(?:.*/)?(?:[\w.-]*\.(?:md|rst|sh|env|slurm|sbatch|ipynb)|Makefile|Dockerfile[\w.-]*|[\w.-]*requirements[\w.-]*"
     r"|\.env\w*|[\w.-]+\.ya?ml)"
 )
+_RUN_SCRIPT = re.compile(r"(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+[\w./-]{0,200}?([\w-][\w.-]*\.sh)\b")
 # A call that searches the root for directories with __init__.py.
 _FINDS = re.compile(r"packages\s*=\s*(?:setuptools\.)?find_packages\(\s*(?:exclude\s*=\s*[\[(][^\])]*[\])])?\s*\)")
 _OTHER_LAYOUT = re.compile(r"package_dir|py_modules|ext_modules|namespace")
@@ -197,7 +198,9 @@ def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch, found:
         for step in context.trace.installs
         for each in step.action.requirements
     )
-    return is_folder or _SEARCHED.search(text) is not None
+    # The text of a script of the checkout is read itself.
+    unread = _RUN_SCRIPT.sub(lambda found: "" if checkout.of_name(found[1]) else found[0], text)
+    return is_folder or _SEARCHED.search(unread) is not None
 
 
 def _problem(context: GuideContext, checkout: Checkout, launch: Launch, found: _Unsearched) -> Problem:

@@ -90,6 +90,17 @@ def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
     assert not _scripts(checkout, own, "git clone https://github.com/a/other", *commands[:2], *permitted)
 
 
+def test_most_scripts_of_the_own_clone_are_absent(checkout: Path) -> None:
+    (checkout / "scripts").mkdir()
+    for name in ("test_a.py", "test_b.py", "run_example_a.py"):
+        (checkout / "scripts" / name).write_text("\n")
+    absent = tuple(f"python scripts/{name}" for name in ("test_gpu.py", "speed.py", "load.py", "run_example_b.py"))
+    own = f"git clone https://github.com/a/{checkout.name}"
+    assert [each.line for each in _scripts(checkout, own, f"cd {checkout.name}", *absent)] == [5, 6, 7, 8]
+    assert not _scripts(checkout, "pip install torch==2.8.0", *absent[:3])
+    assert not _scripts(checkout, own, "python small_data/a.py", "python small_data/b.py", "python small_data/c.py")
+
+
 def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None:
     for name in ("fit_tables.py", "fit_all_tables.py"):
         (checkout / name).write_text("\n")

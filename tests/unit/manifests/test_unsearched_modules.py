@@ -60,6 +60,11 @@ OWN = {"own/core.py": "", "own/scripts/train.py": "from own.core import a\n", "v
 @each_case(("files", "commands", "status"), [
     ({"pyproject.toml": "[project]\nname = 'x'\n"}, ("python tools/train.py",), "warning"),
     ({"pyproject.toml": "[project]\nname = 'x'\n", "INSTALL.md": "uv sync\n"}, ("python tools/train.py",), ""),
+    ({"pyproject.toml": "[project]\n", "setup.sh": "pip install numpy\n"},
+     ("bash setup.sh", "python tools/train.py"), "warning"),
+    ({"pyproject.toml": "[project]\n", "setup.sh": "pip install -e .\n"},
+     ("bash setup.sh", "python tools/train.py"), ""),
+    ({"pyproject.toml": "[project]\n"}, ("bash setup.sh", "python tools/train.py"), ""),
     ({"setup.py": EMPTY}, ("pip install git+https://github.com/a/voice2", "python tools/train.py"), ""),
     ({"setup.py": EMPTY}, ("pip install -e .", "python own/scripts/train.py"), ""),
     ({"setup.py": EMPTY, "voice": ""}, ("pip install -e .", "accelerate launch own/scripts/train.py"), "error"),
