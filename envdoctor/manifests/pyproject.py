@@ -191,8 +191,14 @@ class _Reader:
         base, common = ([overrides.get(each.name, each) for each in part] for part in (base, common))
         named = {name: [overrides.get(each.name, each) for each in named[name]] for name in named}
         # An extra for GPUs of another vendor is judged without the other extras, which may be for NVIDIA's.
+        defaults = [str(each) for each in items(self.uv.get("default-groups")) if each in conflicting]
         variants = {
-            name: (*(base if name in exclusive and _is_of_other_vendor(name) else common), *named[name])
+            name: (
+                *(base if name in exclusive and _is_of_other_vendor(name) else common),
+                *named[name],
+                # `uv sync --group NAME` installs the default groups as well.
+                *(each for group in defaults if not _conflict(conflicts, group, name) for each in named[group]),
+            )
             for conflict in conflicts
             for name in sorted(conflict)
             if name in named and not (name in exclusive and _ARM.search(name) and _is_of_other_vendor(name))
@@ -320,6 +326,11 @@ class _Reader:
         pattern = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
         first = self.lines[0][0] if self.lines else 0
         return next((number for number, line in self.lines if pattern.match(line)), first)
+
+
+def _conflict(conflicts: Sequence[Collection[str]], *names: str) -> bool:
+    """Whether extras or groups cannot be installed together; one with itself as well."""
+    return names[0] == names[1] or any(set(names) <= set(conflict) for conflict in conflicts)
 
 
 def _exclusive(named: Mapping[str, Sequence[InstallRequirement]]) -> set[str]:

@@ -123,3 +123,16 @@ def test_extras_that_exclude_each_other_are_variants() -> None:
     assert set(variants('cu126 = ["torch"]', 'cu128 = ["torch"]', audio)) == {"", "cu126", "cu128"}
     assert set(variants('old = ["torch==2.7.1"]', 'new = ["torch==2.8.0"]', audio)) == {"", "old", "new"}
     assert set(variants('gpu = ["vllm"]', 'dev = ["torch==2.8.0"]', 'all = ["torch==2.8.0"]')) == {""}
+
+
+def test_a_group_is_installed_with_the_default_groups_that_it_does_not_exclude() -> None:
+    text = (
+        '[project]\nname = "a"\ndependencies = ["torch>=2.7"]\n[dependency-groups]\ncuda = ["vllm==0.10.2"]\n'
+        'rocm = ["amdsmi==6.4"]\nflash = ["flash-attn"]\n[tool.uv]\ndefault-groups = ["cuda"]\n'
+        'conflicts = [[{ group = "cuda" }, { group = "rocm" }], [{ group = "flash" }, { group = "rocm" }]]\n'
+    )
+    project = parse_pyproject(numbered(text))
+    assert project
+    assert {name: [each.name for each in found] for name, found in project.variants.items()} == {
+        "cuda": ["torch", "vllm"], "flash": ["torch", "flash-attn", "vllm"], "rocm": ["torch", "amdsmi"],
+    }  # fmt: skip
