@@ -43,27 +43,34 @@ def _top_modules(client: HttpClient, file: File) -> frozenset[str]:
 
 def absent_modules(wheels: Wheels, pins: Collection[Pin], tops: Collection[str]) -> frozenset[str]:
     """The modules that certainly no release has; none if the files of a release could not be read."""
-    found = modules_of_releases(wheels, pins)
+    found = modules_of_releases(wheels, pins, tops)
     known = [each for each in found.values() if each is not None]
     return frozenset(tops).difference(*known) if len(known) == len(found) else frozenset()
 
 
-def modules_of_releases(wheels: Wheels, pins: Collection[Pin]) -> dict[Pin, frozenset[str] | None]:
-    """The top-level modules of releases, of those without wheels by the folders of their source archives."""
+def modules_of_releases(
+    wheels: Wheels, pins: Collection[Pin], tops: Collection[str] = ()
+) -> dict[Pin, frozenset[str] | None]:
+    """The top-level modules of releases, of those without wheels by the folders of their source archives.
+
+    An archive that is too large to be read can have each of `tops` that is a part of its name: hpsv2x has hpsv2.
+    """
     found = modules_of_wheels(wheels, pins)
     archives = {pin: file for pin, each in found.items() if each is None and (file := _archive_of(wheels, pin))}
     calls = {pin: partial(read_source_archive, wheels.client, file) for pin, file in archives.items()}
     for pin, archive in run_parallel(calls, end=wheels.client.end).items():
-        paths = () if isinstance(archive, RequestFailed) else archive.paths  # some archives are too large to be read
-        parts = (part for path in paths for part in path.removesuffix(".py").split("/"))
-        found[pin] = frozenset((pin.name.replace("-", "_"), *parts, *_built_modules(archive)))
+        own = pin.name.replace("-", "_")
+        if isinstance(archive, RequestFailed):
+            found[pin] = frozenset((own, *(top for top in tops if top.lower() in own)))
+            continue
+        parts = (part for path in archive.paths for part in path.removesuffix(".py").split("/"))
+        found[pin] = frozenset((own, *parts, *_built_modules(archive)))
     return found
 
 
-def _built_modules(archive: SourceArchive | RequestFailed) -> Iterator[str]:
+def _built_modules(archive: SourceArchive) -> Iterator[str]:
     """The names in the build files of an archive that can be those of extension modules."""
-    texts = {} if isinstance(archive, RequestFailed) else archive.texts
-    for text in texts.values():
+    for text in archive.texts.values():
         yield from (part for name in _NAME.findall(text) for part in name.split("."))
 
 

@@ -15,6 +15,7 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.package_index import source_archive
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
@@ -383,6 +384,16 @@ def test_the_packages_with_a_module() -> None:
         unknown = InstalledSet({"images": "1.0", "withdrawn": "1.0"}, (), "3.12", "x86_64")
         assert reader.absent_modules(unknown, tops) == set()
         assert [reader.module_package(top) for top in ("base", "images", "nowhere")] == ["base", "", ""]
+
+
+def test_an_archive_that_is_not_read_can_have_modules_with_a_part_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(source_archive, "ARCHIVE_BYTES", 10)
+    archive = Release("scores2x", "1.0", OLD, is_source=True, files=(("scores2/__init__.py", ""),))
+    installed = InstalledSet({"scores2x": "1.0"}, (), "3.12", "x86_64")
+    with reading(archive) as reader:
+        assert reader.absent_modules(installed, ["scores2", "scores2x", "images"]) == {"images"}
 
 
 def test_whether_a_package_imports_what_it_requires() -> None:
