@@ -209,7 +209,7 @@ class _Writer:
         if entry := _ENTRY.match(last):  # a key of a table in TOML
             self.lines[place.line - 1] = f'{line}\n{entry[1]}{added} = "{comparison}{version}"'
         elif (
-            item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last)
+            item := re.fullmatch(r"(\s*)([\"'])(?:(?!\2).)+\2,?\s*(?:#.*)?", last)
         ) and not self.has_commands:  # an item of an array in TOML
             head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
             self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"

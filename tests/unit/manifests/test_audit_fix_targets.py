@@ -338,3 +338,11 @@ def test_a_set_names_the_alternative_unless_all_lead_to_it(other: str) -> None:
     (found,) = sets_of(sh("if [ $A = 1 ]; then", "  pip install trl==0.23.1", "else", f"  {other}", "fi"))
     assert "trl==0.23.1" in found.own
     assert bool(found.branch) == (other == "ls")
+
+
+def test_a_dependency_is_added_after_an_item_with_a_marker() -> None:
+    item = "flash-attn>=2.8.0; sys_platform == 'linux'"
+    text = f'[dependency-groups]\nflash = [\n    # a comment\n    "{item}",\n]\n'
+    one = corrected("flash-attn==2.8.3", "numpy==1.26.4", places=(Place(4, "flash-attn", item, "uv"),))
+    written = tomllib.loads(write_back(text, [(one, "")], "pyproject").text)
+    assert written["dependency-groups"]["flash"] == ["flash-attn==2.8.3 ; sys_platform == 'linux'", "numpy==1.26.4"]
