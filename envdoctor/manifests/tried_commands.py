@@ -6,10 +6,8 @@ leaves a trl that does not support it.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -19,10 +17,18 @@ from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install, Remedy, remedy_of
 from envdoctor.core.wording import join_words
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import UseImage
 from envdoctor.manifests.checks import evaluate_guide
+from envdoctor.manifests.consistent_commands import (
+    PROBLEMS,
+    installs_of,
+    replaced_pins_of,
+    with_excluding,
+    with_pins,
+    with_torch_of,
+    without_other_torch,
+)
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
 from envdoctor.manifests.guide import Guide
@@ -30,12 +36,10 @@ from envdoctor.manifests.joint_solutions import broken_requirement, contradictio
 from envdoctor.manifests.tried_actions import action_of, is_project, with_requirements
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import StepSolver, apart
-from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_COMMANDS = 12  # of a file: each is a further interpretation of it
 _SECONDS = 60.0  # of all commands of a file, and again of those whose packages alone are compared
 _ROUNDS = 2  # a command that is joined with that for its consequence can have another one
-_PROBLEMS = ("error", "warning")
 _UNTRIED = "The command was not tried with the other packages: the limit for trials was reached."
 # On what a step replaces, which is the purpose of a command, and on how a build runs: not on the result.
 _OF_STEPS = frozenset({"RUN010", "RUN044"})
@@ -66,7 +70,7 @@ def with_tried_commands(
     A command with a consequence is joined with the command against that. If this does not help either, the finding
     has no command, and its fix states the consequence.
     """
-    if not any(each.status in _PROBLEMS and any(map(_installs, each.remedies)) for each in findings):
+    if not any(each.status in PROBLEMS and any(map(_installs, each.remedies)) for each in findings):
         return tuple(findings)
     is_solving = solver is not None and not solver.reason
     solver = apart(solver)
@@ -74,64 +78,13 @@ def with_tried_commands(
     trials = _Trials([_Path(each, findings) for each in contexts], machine, today, solver)
     trials.is_solving = is_solving
     findings = trials.with_one_release(findings)
-    trials.try_together([each for each in findings if each.status in _PROBLEMS])
-    proven = [trials.proven(each) if each.status in _PROBLEMS else each for each in findings]
-    return tuple(_without_other_torch(proven))
-
-
-def _without_other_torch(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings, the uncertain ones without commands for another torch than that of a certain one."""
-    certain = {pin for each in findings if each.status in _PROBLEMS for pin in _torch_pins(each.remedies[:1])}
-    for each in findings:
-        is_other = each.status == "unknown" and certain and not certain >= _torch_pins(each.remedies)
-        yield replace(each, remedies=()) if is_other else each
-
-
-def _torch_pins(remedies: Sequence[Remedy]) -> set[str]:
-    texts = (text for remedy in remedies for step in _installs_of(remedy) for text in step.packages)
-    return {text for text in texts if text.startswith("torch==")}
-
-
-def _replaced_pins(remedies: Sequence[Remedy], own: AbstractSet[str]) -> dict[str, str]:
-    """The pins of commands that those of other ones replace: "pysptk==0.1.18" -> "pysptk==1.0.1".
-
-    These are the `own` pins of the guide and, where commands install different releases, all but the oldest one.
-    """
-    texts = dict.fromkeys(text for remedy in remedies for step in _installs_of(remedy) for text in step.packages)
-    parsed = [each for text in texts if (each := parse_install_requirement(text, 0)) and each.pin and not each.extras]
-    chosen: dict[str, list[str]] = {}
-    for each in parsed:
-        if each.name not in TORCH_FAMILY and f"{each.name}=={each.pin}" not in own:
-            chosen.setdefault(each.name, []).append(each.pin)
-    oldest = {name: f"{name}=={min(pins, key=dotted_numbers)}" for name, pins in chosen.items()}
-    pins = {*own, *(f"{name}=={pin}" for name, pins in chosen.items() for pin in pins)} - {*oldest.values()}
-    return {pin: new for pin in pins if (new := oldest.get(pin.partition("==")[0]))}
-
-
-def _installs_of(remedy: Remedy) -> list[Install]:
-    return [step for step in remedy.steps if isinstance(step, Install)]
-
-
-def _with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
-    """The finding with commands that state the pins which the other commands of the guide install."""
-    remedies = [
-        remedy_of([
-            replace(step, packages=tuple(replaced.get(each, each) for each in step.packages))
-            if isinstance(step, Install) else step for step in remedy.steps
-        ])
-        for remedy in finding.remedies
-    ]  # fmt: skip
-    if remedies == list(finding.remedies):
-        return finding
-    fix = finding.fix
-    for old, new in replaced.items():
-        for text, other in ((old, new), (old.replace("==", " "), new.replace("==", " "))):  # in a command, in words
-            fix = re.sub(rf"(?<![\w.-]){re.escape(text)}(?![\w+]|\.\d)", other, fix)
-    return replace(finding, fix=fix, remedies=tuple(remedies))
+    trials.try_together([each for each in findings if each.status in PROBLEMS])
+    proven = [trials.proven(each) if each.status in PROBLEMS else each for each in findings]
+    return tuple(without_other_torch(proven))
 
 
 def _installs(remedy: Remedy) -> bool:
-    return bool(_installs_of(remedy))
+    return bool(installs_of(remedy))
 
 
 class _Path:
@@ -188,6 +141,7 @@ class _Trials:
         self.paths = paths
         self.machine, self.today, self.solver = machine, today, solver
         self.tried: dict[tuple[int, int, bool, tuple[str, ...]], _Trial | None] = {}
+        self.joined: dict[tuple[str, ...], Remedy] = {}  # commands with the torch of the other ones
         self.untried: set[tuple[str, ...]] = set()  # commands that no time was left for
         self.end = time.monotonic() + _SECONDS
         self.is_solving = False  # the steps of the guide were solved; trials have a limit of their own
@@ -196,10 +150,23 @@ class _Trials:
         """The findings with commands that install one release of each package into an environment."""
         places = [self._place(each.line) for each in findings]
         replaced = {place: self._replaced(place, findings, places) for place in set(places) if place}
-        return [
-            _with_pins(each, replaced[place]) if place and replaced[place] else each
+        changed = [
+            with_pins(each, replaced[place]) if place and replaced[place] else each
             for each, place in zip(findings, places, strict=True)
         ]
+        return [self._with_excluding(each, place, changed) for each, place in zip(changed, places, strict=True)]
+
+    def _with_excluding(self, finding: Finding, place: tuple[int, int] | None, others: Sequence[Finding]) -> Finding:
+        """The finding, whose commands have the packages that other commands install because they exclude a pin."""
+        first = [step for each in others for remedy in each.remedies[:1] for step in installs_of(remedy)]
+        opened = {text for step in first for text in step.packages if _name(text) == text}
+        path = self.paths[place[0]] if place else None
+        if path is None or not opened or finding.status not in (*PROBLEMS, "unknown") or not finding.remedies:
+            return finding
+        install = next((each for each in path.context.trace.installs if finding.line in _lines(each.action)), None)
+        if install is None or is_project(install.action):
+            return finding
+        return with_excluding(path.context, install.after, finding, opened)
 
     def _replaced(
         self, place: tuple[int, int], findings: Sequence[Finding], places: Sequence[tuple[int, int] | None]
@@ -208,8 +175,8 @@ class _Trials:
         installs = self.paths[place[0]].context.trace.installs
         own = {f"{each.name}=={each.pin}" for step in installs for each in step.action.requirements if each.pin}
         here = [each for each, other in zip(findings, places, strict=True) if other == place]
-        problems = (each for each in here if each.status in (*_PROBLEMS, "unknown"))
-        return _replaced_pins([remedy for each in problems for remedy in each.remedies[:1]], own)
+        problems = (each for each in here if each.status in (*PROBLEMS, "unknown"))
+        return replaced_pins_of([remedy for each in problems for remedy in each.remedies[:1]], own)
 
     def try_together(self, findings: Sequence[Finding]) -> None:
         """Try all first commands one after the other: if they have no consequence together, none has one alone."""
@@ -220,16 +187,24 @@ class _Trials:
             if remedy and place:
                 groups.setdefault(place, {})[remedy.commands] = remedy
         for (number, index), remedies in groups.items():
-            together = remedy_of([step for remedy in remedies.values() for step in remedy.steps])
-            trial = self._try(self.paths[number], index, together) if len(remedies) > 1 else None
-            if trial and trial.is_clean:
-                self.tried |= {(number, index, False, commands): trial for commands in remedies}
+            for _ in range(_ROUNDS if len(remedies) > 1 else 0):
+                together = remedy_of([step for remedy in remedies.values() for step in remedy.steps])
+                trial = self._try(self.paths[number], index, together)
+                if trial and trial.is_clean:
+                    self.tried |= {(number, index, False, commands): trial for commands in remedies}
+                    left = (each for key, each in groups[number, index].items() if key not in remedies)
+                    self.joined |= {each.commands: with_torch_of([*remedies.values()], each) for each in left}
+                facts = {item.fact for each in trial.findings for item in each.evidence} if trial else set()
+                fitting = {key: each for key, each in remedies.items() if facts.isdisjoint(_names(each))}
+                if len(fitting) in (0, 1, len(remedies)):
+                    break
+                remedies = fitting  # noqa: PLW2901 -- without the commands that have a consequence next to the others
 
     def proven(self, finding: Finding) -> Finding:
         """The finding with the remedies that have no consequence."""
         kept, reasons = list[Remedy](), list[str]()
         for remedy in finding.remedies:
-            proven, consequence = self._proven(finding, remedy)
+            proven, consequence = self._proven(finding, self.joined.get(remedy.commands, remedy))
             kept += [proven] if proven and proven not in kept else []
             reasons.append(consequence)
         is_untried = any(remedy.commands in self.untried for remedy in kept)
@@ -275,7 +250,8 @@ class _Trials:
             tried = partial(self._try, path, found[1], remedy, is_part=bool(failing), is_quick=is_quick)
             self.tried[key] = tried() if time.monotonic() < self.end + _SECONDS else None
             is_stopped = self.tried[key] is None and self.is_solving and self.solver and self.solver.reason
-            self.untried |= {remedy.commands} if is_stopped or not is_possible else set()
+            is_left = not is_possible and self.tried[key] is None
+            self.untried |= {remedy.commands} if is_stopped or is_left else set()
         return self.tried[key]
 
     def _contradiction(self, found: tuple[int, int], remedy: Remedy) -> str:
@@ -283,7 +259,7 @@ class _Trials:
         path = self.paths[found[0]]
         last = path.context.guide.actions[found[1]]
         install = next((each for each in path.context.trace.installs if each.action.command == last.command), None)
-        steps = _installs_of(remedy)
+        steps = installs_of(remedy)
         if install is None or any(step.no_deps or step.from_source for step in steps):
             return ""
         return contradiction(install, {_name(text): text for step in steps for text in step.packages}, self.solver)
@@ -328,7 +304,7 @@ class _Trials:
         pins = () if conflict else replaced_pins(context, line, {*changed, *_names(remedy)})
         left_out = _OF_STEPS if context.index_facts else _OF_STEPS | _CONFLICTS
         found = evaluate_guide(context, _OF_TABLES if is_quick else ())
-        new = [each for each in found if each.status in _PROBLEMS and each.id not in left_out]
+        new = [each for each in found if each.status in PROBLEMS and each.id not in left_out]
         return _Trial(conflict, tuple(each for each in new if _key(each) not in path.known), pins,
                       (package,) if package else ())  # fmt: skip
 
@@ -368,7 +344,7 @@ def _name(requirement: str) -> str:
 
 
 def _names(remedy: Remedy) -> list[str]:
-    return [_name(text) for step in _installs_of(remedy) for text in step.packages]
+    return [_name(text) for step in installs_of(remedy) for text in step.packages]
 
 
 def _consequence(remedy: Remedy, trial: _Trial) -> str:
@@ -381,6 +357,6 @@ def _consequence(remedy: Remedy, trial: _Trial) -> str:
         return f"{with_packages}, the steps have no solution: {trial.conflict}"
     if not trial.findings:
         return f"{with_packages}, the step replaces {join_words(trial.pins)} of the guide"
-    message = min(trial.findings, key=lambda each: _PROBLEMS.index(each.status)).message
+    message = min(trial.findings, key=lambda each: PROBLEMS.index(each.status)).message
     quoted = next((f"`{each}`: " for each in packages if message.startswith(f"`{each}`: ")), "")
     return f"{with_packages}, {message.removeprefix(quoted)}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Status
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.module_names import is_generic, packages_of_module
 from envdoctor.manifests.certain_packages import FROM_CONDA, certain_packages
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
@@ -76,6 +78,10 @@ def _undeclared(context: GuideContext, found: UndeclaredImport, state: Environme
     if found.module == "pkg_resources":
         package = "setuptools<82"
     status: Status = "unknown" if gap else "warning" if user.is_dependency else "error"
+    fix, remedies = f"Find out which project has the module {found.module}, and install it.", steps()
+    if package:  # the newest release can require NumPy 2, or a newer torch than that of the environment
+        fix, remedies = installed_further(context, package) if "://" not in package else ("", ())
+        fix = f"Install {package}." if remedies or not fix else fix
     return Problem(
         status,
         f"{found.user} imports {found.module} {_WHEN.get(found.kind, '')}, and no package of the environment has it"
@@ -84,9 +90,7 @@ def _undeclared(context: GuideContext, found: UndeclaredImport, state: Environme
             guide_evidence(context, user.name, user.reason, user.line),
             table_evidence(found.place, f"import {found.module}", found.wheel),
         ),
-        f"Install {package}."
-        if package
-        else f"Find out which project has the module {found.module}, and install it.",
-        install_step(package) if package and "://" not in package else (),
+        fix,
+        remedies,
         line=line_of(context, user.line, user.reason),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import py, sh
@@ -17,6 +18,7 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import steps
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests import tried_commands
+from envdoctor.manifests.context import build_context
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.tried_commands import with_tried_commands
 from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution, apart
@@ -116,6 +118,52 @@ def test_the_commands_for_an_environment_install_one_release(
     assert [commands_of(each) for each in found] == [(f"uv pip install numpy=={each}",) for each in versions]
     assert [each.fix.partition(" The command was not tried")[0] for each in found] == [
         f"Use numpy=={each}." for each in versions
+    ]
+
+
+def test_a_command_has_what_another_one_installs_because_it_excludes_the_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_commands, "_SECONDS", 0.0)
+    index = FixedIndex()
+    index.requirements = {"pandas 3.1.1": ["numpy>=2"], "scipy 1.17.1": ["numpy>=1.26"]}
+    solver = FixedSolver(index, {"pandas": "3.1.1", "numpy": "2.4.6", "wandb": "0.15.3", "scipy": "1.17.1"})
+    guide = parse_guide(sh("pip install pandas numpy wandb scipy"), "a.md")
+    commands = ("uv pip install numpy==1.25.0 pandas", "uv pip install wandb==0.15.3 numpy==1.25.0")
+    found = [replace(numpy_finding(3, "1.25.0"), remedies=steps(each)) for each in commands]
+    tried = with_tried_commands(found, [guide], None, "2026-11-28", solver)
+    assert [commands_of(each) for each in tried] == [(commands[0],), (f"{commands[1]} pandas",)]
+
+
+def test_commands_are_tried_together_without_the_one_that_has_a_consequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """triton 3.4.0 has no wheel for aarch64: the other three commands need no trial of their own."""
+    tried: list[object] = []
+    monkeypatch.setattr(tried_commands, "build_context", lambda *given: tried.append(given) or build_context(*given))
+    guide = parse_guide(sh("uv venv --python 3.12", "uv pip install torch==2.11.0", title="# GH200"), "a.md")
+    commands = ("numpy==2.2.6", "pandas==2.3.3", "triton==3.4.0", "einops==0.8.1")
+    found = [replace(numpy_finding(4, "2.2.6"), remedies=steps(f"uv pip install {each}")) for each in commands]
+    kept = with_tried_commands(found, [guide], None, "2026-11-28", None)
+    assert [bool(each.remedies) for each in kept] == [True, True, False, True]
+    assert len(tried) == 4
+
+
+class _OldTorch(FixedSolver):
+    """torchvision 0.15.1 with torch 2.0.0, and the xformers for it; else those of torch 2.4.1."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        named = {each.name: each.pin for each in problem.requirements}
+        is_old = named.get("torchvision") == "0.15.1"
+        old = {"torch": "2.0.0", "torchvision": "0.15.1", "xformers": "0.0.17"}
+        new = {"torch": "2.4.1", "torchvision": "0.19.1", "xformers": "0.0.28.post1"}
+        names = {*named, "torch"} if is_old else {*named}
+        return StepSolution({name: (old if is_old else new).get(name, "1.0") for name in names})
+
+
+def test_a_further_package_is_for_the_torch_of_the_other_commands() -> None:
+    guide = parse_guide(sh("uv venv --python 3.11", "pip install torch torchvision", title="# A100"), "a.md")
+    commands = ("torchvision==0.15.1", "tqdm==4.67.1", "xformers")
+    found = [replace(numpy_finding(4, "2.2.6"), remedies=steps(f"uv pip install {each}")) for each in commands]
+    tried = with_tried_commands(found, [guide], None, "2026-11-28", _OldTorch(FixedIndex(), {}))
+    assert [commands_of(each) for each in tried] == [
+        (f"uv pip install {each}",) for each in (*commands[:2], "xformers torchvision==0.15.1")
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
+from support.remedies import commands_of
 
 from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
 
@@ -48,3 +49,14 @@ def test_what_cannot_be_installed_is_not_absent(refused: str, module: str, *, is
     solver.conflicts = {refused: f"{refused}==1.0 has no wheels with a matching Python ABI tag"}
     found = findings(sh(f"{STEP} {refused}==1.0"), solver, "RUN220")
     assert [each.message.startswith("without other==1.0: ") for each in found] == [True] * is_found
+
+
+def test_the_missing_package_leaves_the_numpy_of_an_old_torch() -> None:
+    """The newest scipy requires numpy>=1.26: uv would replace NumPy 1.25 with 2, which torch 2.0 does not accept."""
+    index = FixedIndex(IndexedRelease("scipy", "1.17.1", "2026-01-01"))
+    index.undeclared = [UndeclaredImport(TRL, "scipy", "trl/trainer/utils.py:27", "trl.whl", "code")]
+    solver = FixedSolver(index, {"trl": "0.11.4", "torch": "2.0.1"})
+    found = findings(sh("pip install torch==2.0.1 trl==0.11.4"), solver, "RUN220")
+    assert [(each.fix, commands_of(each)) for each in found] == [
+        ("Install scipy.", ("uv pip install scipy 'numpy<2'",))
+    ]
