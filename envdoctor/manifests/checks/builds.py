@@ -15,8 +15,8 @@ from envdoctor.manifests.actions import Clone, directory_of_clone
 from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.torch_of_builds import build_requirements
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
@@ -134,7 +134,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         if has_wheel:  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
-            needed = [setuptools_for(install.before) if name == "setuptools" else name for name in missing]
+            needed = build_requirements(context, install, requirement, missing)
             is_presupposed = "torch" in missing and _presupposes_torch(context, install)
             doubt = " (not certain: the environment is not new, and can have torch)" if is_presupposed else ""
             yield Problem(

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.cxx_standards import standard_of_build, torch_that_compiles
+from envdoctor.knowledge.cxx_standards import torch_that_compiles
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import is_bare_image
@@ -22,6 +22,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, ISOLATION, possi
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import installs_a_main_branch
+from envdoctor.manifests.checks.torch_of_builds import named_torch, standard_of, torch_of_steps
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState, setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
@@ -113,7 +114,7 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
                 ),
                 f"Install torch and the tools of the build first, then {name} without isolation, then this step.",
                 steps(
-                    _install_tools(context, install, _standard_of(pin), "packaging", "psutil", "ninja"),
+                    _install_tools(context, install, standard_of(pin), "packaging", "psutil", "ninja"),
                     shell_command("uv pip install {} --no-build-isolation", pin),
                 ),
                 line=line,
@@ -145,42 +146,21 @@ def _install_tools(context: GuideContext, install: InstallStep, standard: int, *
 
     `standard` is that of the C++ code, 0 if it is unknown.
     """
-    torch = [] if _has_torch(install.before) else [_torch_of_steps(context, install, standard)]
+    torch = [] if _has_torch(install.before) else [torch_of_steps(context, install, standard)]
     setuptools = setuptools_for(install.before, torch[0].partition("==")[2] if torch else "")
     return shell_command("uv pip install {}", [*torch, setuptools, "wheel", *others])
-
-
-def _torch_of_steps(context: GuideContext, install: InstallStep, standard: int) -> str:
-    """The requirement for the torch that the step itself or a later one installs; any that compiles if none does."""
-    requirement = _named_torch(context)
-    resolved = install.resolution.packages.get("torch")
-    if requirement and resolved and install.resolution.state == "solved":
-        return f"torch=={public_part(resolved.version)}"
-    return f"torch{requirement.specifier}" if requirement else f"torch{torch_that_compiles(standard)}"
-
-
-def _standard_of(pin: str) -> int:
-    """The C++ standard with which a release is compiled; 0 if it is unknown."""
-    name, _, version = pin.partition("==")
-    row = standard_of_build(name, version)
-    return row.standard if row else 0
-
-
-def _named_torch(context: GuideContext) -> InstallRequirement | None:
-    named = (each for step in context.trace.installs for each in step.action.requirements)
-    return next((each for each in named if each.name == "torch" and not each.url), None)
 
 
 def _ways_to_build(
     context: GuideContext, install: InstallStep, requirement: str, pin: str
 ) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
-    tools = _install_tools(context, install, _standard_of(pin), "packaging", "psutil", "ninja")
+    tools = _install_tools(context, install, standard_of(pin), "packaging", "psutil", "ninja")
     build = shell_command("uv pip install {} --no-build-isolation", requirement)
     own_torch = next((each for each in shlex.split(tools)[3:] if leading_name(each) == "torch"), "")
-    torch = _torch_of_time(pin) if own_torch and not _named_torch(context) else None
+    torch = _torch_of_time(pin) if own_torch and not named_torch(context) else None
     if torch is None:
-        first = own_torch if own_torch == f"torch{torch_that_compiles(_standard_of(pin))}" else "torch"
+        first = own_torch if own_torch == f"torch{torch_that_compiles(standard_of(pin))}" else "torch"
         fix = f"Install {first}, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
         return fix, steps(tools, build)
     cuda = cuda_on_pypi(torch.version, context.platform)

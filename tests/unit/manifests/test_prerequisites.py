@@ -6,6 +6,7 @@ from datetime import date
 
 from support.cases import each_case
 from support.guide_cases import VLLM_310, sh
+from support.remedies import commands_of
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_guide
@@ -139,3 +140,10 @@ def test_a_command_that_is_an_item_of_a_list_is_a_step() -> None:
 def test_a_placeholder_is_no_redirection(arguments: str, expected: list[str]) -> None:
     found = findings(sh(f"pip install {arguments}"), "RUN023")
     assert [each.message.partition(":")[0] for each in found] == expected
+
+
+@each_case(("later", "torch"), [("pip install torch==2.5.1", "torch==2.5.1"), ("pip install torch", "'torch<2.14'")])
+def test_the_torch_before_a_build_is_that_of_the_guide_or_one_that_compiles(later: str, torch: str) -> None:
+    text = sh("uv venv --python 3.12", "pip install flash-attn==2.8.3 --no-build-isolation", later)
+    (found,) = [each for each in audit_guide(text, name="guide.md").findings if each.id == "RUN041"]
+    assert commands_of(found)[0].startswith(f"uv pip install {torch} ")
