@@ -65,14 +65,23 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
         if is_older and not index_lacks(install, requirement):
             if not is_on_index(context, requirement):
                 older.setdefault(requirement.name, (requirement, line))
-        elif not matching:
+        elif not matching and not _is_unlisted_prerelease(context, install, requirement):
             problem = _missing_release(context, install, requirement, line, releases)
             yield _without_contradiction(install.action, requirement, problem)
-        elif all(release.yanked for release in matching):
+        elif matching and all(release.yanked for release in matching):
             problem = _yanked_release(context, install, requirement, line, matching[0])
             yield _without_contradiction(install.action, requirement, problem)
     if older:
         yield older_releases(context, list(older.values()))
+
+
+def _is_unlisted_prerelease(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
+    """Whether the index has a prerelease, of which the tables list few: those for developers are absent."""
+    pin = requirement.pin
+    if not pin or not is_prerelease(pin):
+        return False
+    is_unknown = "dev" in pin and requirement.name not in TORCH_FAMILY and not index_lacks(install, requirement)
+    return is_unknown or is_on_index(context, requirement)
 
 
 def _without_contradiction(action: Install, requirement: InstallRequirement, problem: Problem) -> Problem:

@@ -9,6 +9,7 @@ from support.fixed_index import DAY, FixedIndex, FixedSolver, findings
 from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests import audit_guide
 from envdoctor.resolution.step import NoSolver
 
@@ -27,6 +28,18 @@ def test_a_pin_below_the_release_of_the_earliest_day_can_be_older_than_the_table
     audit = audit_guide(sh(f"pip install {pin}"), name="guide.md", today=DAY)
     found = [each.message for each in audit.findings if each.id == "RUN001"]
     assert [message in each for each in found] == ([True] if message else [])
+
+
+@each_case(
+    "pin, is_on_index, count",
+    [("omegaconf==2.4.0.dev3", True, 0), ("omegaconf==2.4.0.dev3", False, 0), ("hydra-core==1.4.0.dev1", True, 0),
+     ("hydra-core==1.4.0rc9", False, 1), ("omegaconf==2.4.0.5", False, 1)],
+)  # fmt: skip
+def test_a_prerelease_of_the_index_can_be_absent_from_the_tables(pin: str, is_on_index: bool, count: int) -> None:
+    name, _, version = pin.partition("==")
+    index = FixedIndex()
+    index.listed = {(name, version): PublishedRelease(version, "2025-02-01", "wheels")} if is_on_index else {}
+    assert len(findings(sh(f"pip install {pin}"), FixedSolver(index, {name: version}), "RUN001")) == count
 
 
 def test_no_release_for_a_newer_python_than_that_of_the_pins_is_proposed() -> None:
