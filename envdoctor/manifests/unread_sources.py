@@ -61,6 +61,7 @@ _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
 _AFFIX = re.compile(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
 _OF_SYSTEM = "python3-"  # python3-pandas
 _PROJECT = re.compile(r"git\+\w+://(?:[^/@]+@)?([^/]+/[^/]+/[\w.-]+?)(?:\.git)?/?(?:[@#]|$)")
+_ON_GITHUB = re.compile(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?![\w.-])")
 _MAX_NAMES = 3
 _MAX_URL = 100
 
@@ -152,6 +153,15 @@ def _of_project(context: GuideContext, source: UnreadSource) -> UnreadSource:
     projects = {normalize_name(each.rpartition("/")[2]) for each in repositories}
     name = next((each for each in source.packages if each in projects and releases_of(each)), "")
     return _with_required(context, {name: ""}, source, is_decisive=True) if name else source
+
+
+def packages_of_repositories(context: GuideContext, text: str) -> frozenset[str]:
+    """What the repositories that a text names bring: those of git_builds.toml, with all that it requires."""
+    names = {name for each in _ON_GITHUB.findall(text) for name in requirements_of_repository(each)}
+    required = (
+        context.index_facts.required_packages(dict.fromkeys(names, "")) if context.index_facts and names else {}
+    )
+    return frozenset({*names, *(required or ())})
 
 
 def _of_left_out(context: GuideContext, requirement: InstallRequirement) -> UnreadSource:

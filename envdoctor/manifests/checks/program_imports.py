@@ -24,7 +24,13 @@ from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_co
 from envdoctor.manifests.install_texts import names_in_text
 from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.manifests.search_paths import names_other_directories
-from envdoctor.manifests.unread_sources import UnreadSource, list_sources, named_otherwise, unread_sources
+from envdoctor.manifests.unread_sources import (
+    UnreadSource,
+    list_sources,
+    named_otherwise,
+    packages_of_repositories,
+    unread_sources,
+)
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.rules.registry import Problem, rule
 
@@ -170,10 +176,12 @@ def _missing_of(
     reported = " ".join(each.message for each in package_is_used_but_not_installed(context))
     is_guide = any(each.line for each in context.guide.launches)
     texts = checkout.guide_text if is_guide else f"{checkout.guide_text}\n{checkout.manifest_text}"
+    brought = packages_of_repositories(context, texts)
     for top, each in missing.items():
         is_of_kernel = each.launch.program.is_notebook and top in _OF_KERNEL
         is_reported = is_of_kernel or re.search(rf" needs {normalize_name(top)}\b", reported)
-        if not is_reported and (top == "torch" or not names_in_text(names_of_module(top), texts)):
+        is_named = top != "torch" and (names_in_text(names_of_module(top), texts) or _is_given(top, brought))
+        if not is_reported and not is_named:
             yield top, each
 
 

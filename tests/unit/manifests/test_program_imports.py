@@ -12,6 +12,7 @@ from support.program_imports import RELEASES, audit_imports
 from support.text_files import write_files
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 
@@ -236,6 +237,18 @@ def test_a_repository_with_known_requirements(absent: str, status: str, checkout
     solver = FixedSolver(index, {"torch": "2.8.0"})
     found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
     assert [each.status for each in found if each.id == "RUN181"] == [status]
+
+
+@each_case("repository, modules", [("detectron2", []), ("other", ["fvcore"])])
+def test_a_repository_of_another_guide_brings_a_module(repository: str, modules: list[str], checkout: Path) -> None:
+    (checkout / "INSTALL.md").write_text(f"pip install git+https://github.com/facebookresearch/{repository}.git\n")
+    (checkout / "project/figures.py").write_text("import fvcore\n")
+    text = sh("pip install torch==2.8.0", "python train.py")
+    (checkout / "README.md").write_text(text)
+    index = FixedIndex(*RELEASES, IndexedRelease("fvcore", "1.0", "2026-10-01"))
+    solver = FixedSolver(index, {"torch": "2.8.0"})
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    assert [each.message.split()[2].rstrip(",") for each in found if each.id == "RUN181"] == modules
 
 
 def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> None:
