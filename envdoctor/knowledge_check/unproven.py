@@ -255,6 +255,9 @@ UNPROVEN = {
     "services action": Unproven(
         _SERVICES, "A workflow on GitHub with one of the references runs."
     ),
+    "services apt_absent": Unproven(
+        _SERVICES, "`apt-get update && apt-get install` of the package works in an unchanged image of the system."
+    ),
     "services apt_python": Unproven(
         _SERVICES, "`apt-get install` of another Python works in an unchanged image of the system."
     ),
