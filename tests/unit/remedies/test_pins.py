@@ -100,6 +100,8 @@ FAULTS = [
     ("PKG020", V4, "openai 1.8.0, httpx 0.28.1"),
     ("PKG077", V4, "gradio 5.20.0, huggingface-hub 1.3.0, transformers 5.5.0, tokenizers 0.22.2"),
     ("PKG078", OLD, "pillow 10.4.0, numpy 1.20.3"),
+    ("PKG079", V4, "tensorflow-metadata 1.21.0, protobuf 4.25.9"),
+    ("PKG080", OLD, "deepspeed 0.8.3, pydantic 2.10.6, torch 2.1.2, triton 2.1.0, torchvision 0.16.2"),
     ("PKG075", V4, "anthropic 0.34.2, httpx 0.28.1"),
     ("PKG076", V4, "groq 0.9.0, httpx 0.28.1"),
     ("PKG060", V4, "tensorboard 2.2.2, protobuf 5.29.6"),
