@@ -228,7 +228,7 @@ BROKEN = [
     ("dgl 2.1.0, torch 2.4.0", "PKG071", "error"),
     ("torch 1.10.1, tensorboard 2.11.2, setuptools 60.9.3", "PKG072", "warning"),
     ("tensorflow-metadata 1.21.0, protobuf 5.29.6", "PKG079", "error"),
-    ("deepspeed 0.8.3, pydantic 2.10.6", "PKG080", "error"),
+    ("torch 2.1.2+cu121, deepspeed 0.8.3, pydantic 2.10.6", "PKG080", "error"),
     ("pyarrow 26.0.1, numpy 1.26.4", "PKG073", "error"),
     ("datasets 2.14.4, pyarrow 22.0.0, fsspec 2023.9.2", "PKG074", "error"),
     ("librosa 0.9.0, setuptools 84.2.1", "PKG021", "error"),
