@@ -71,7 +71,7 @@ class ModuleImports:
             return [own]
         tops = [top for top in sorted(self.tops) if top in self.paths]
         packages = [top for top in tops if self.paths[top].endswith("/__init__.py")]
-        return packages if self.sources.is_archive and packages else tops  # beside packages, it has scripts
+        return packages if self.sources.is_archive and packages else tops  # next to packages, it has scripts
 
     def modules_of(self, imports: Iterable[CodeImport]) -> tuple[str, ...]:
         """The modules that imports of code name, also with a name that a package loads when it is used."""

@@ -129,7 +129,7 @@ def test_new_environments_have_no_setuptools_from_python_3_12_on(python: str, co
 @each_case(
     ("archive", "starts"), [("old_lora-1.0.tar.gz", ["lycoris"]), ("old_lora-1.0.whl", ["convert", "lycoris"])]
 )
-def test_scripts_beside_the_package_of_a_source_archive_are_not_imported(archive: str, starts: list[str]) -> None:
+def test_scripts_next_to_the_package_of_a_source_archive_are_not_imported(archive: str, starts: list[str]) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as files:
         for path, text in {"convert.py": "import library", "lycoris/__init__.py": "", COMPILED_LIST: ""}.items():

@@ -70,7 +70,7 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
 
 
 def test_a_package_of_another_page_leaves_the_other_steps_resolved(solver: UvStepSolver, tmp_path: Path) -> None:
-    """pyg-lib is only on a page of wheels: what the index has is solved, with the package of the page beside it."""
+    """pyg-lib is only on a page of wheels: what the index has is solved, next to the package of the page."""
     write_wheel(tmp_path / "wheels", "of-index", "1.0", requires=["settings"])
     write_wheel(tmp_path / "wheels", "settings", "1.3")
     page = "-f https://data.pyg.org/whl/torch-2.8.0+cu128.html"

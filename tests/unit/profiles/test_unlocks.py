@@ -69,7 +69,7 @@ def test_cpu_on_a_machine_with_a_gpu_is_a_warning_with_the_driver_that_is_needed
     assert result.next_command == "envdoctor explain driver-too-old"
 
 
-def test_the_warning_is_not_repeated_beside_a_rule_with_the_same_cause() -> None:
+def test_the_warning_is_not_repeated_next_to_a_rule_with_the_same_cause() -> None:
     result = run(CheckRequest(machine="h100", facts=("driver.version=470.256.02",))).data
     assert [finding.id for finding in result.findings if finding.cause == "driver-too-old"] == ["DRV006"]
 
