@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
@@ -63,6 +65,7 @@ _TOOLS = {
 _SETUPTOOLS = frozenset({"setup.cfg", "setup.py"})
 # `uv add` writes a key that is dynamic as well, which makes the file invalid.
 _DYNAMIC = re.compile(r"^dynamic\s*=\s*\[[^\]]{0,400}[\"']dependencies[\"']", re.MULTILINE)
+_OF_AN_ISOLATED_BUILD = frozenset({"packaging", "wheel"})  # setuptools brings them
 _WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda"}) | _SETUPTOOLS
 
 
@@ -99,7 +102,8 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     def convert(step: Step) -> Step | None:
         return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
 
-    return replace(finding, remedies=_converted(finding.remedies, convert))
+    fix = f"{finding.fix}{_build_dependencies(finding) if is_uv else ''}"
+    return replace(finding, fix=fix, remedies=_converted(finding.remedies, convert))
 
 
 def synced_remedies(finding: Finding, guide: Guide) -> Finding:
@@ -111,6 +115,23 @@ def synced_remedies(finding: Finding, guide: Guide) -> Finding:
     if not guide.syncs or any(_INSTALLS_PACKAGES.search(each.command) for each in others):
         return finding
     return replace(finding, remedies=_converted(finding.remedies, lambda step: _tool_step(step, _UV, "")))
+
+
+def _build_dependencies(finding: Finding) -> str:
+    """The setting with which uv builds a package of the project; empty if no command builds without isolation.
+
+    `uv add` has no option for one package. Measured with uv 0.13.9: a build has the packages of the setting.
+    """
+    installs = [step for step in finding.remedies[0].steps if isinstance(step, Install)] if finding.remedies else []
+    built = [leading_name(text) for step in installs if step.no_build_isolation for text in step.packages]
+    tools = [text for step in installs if not step.no_build_isolation for text in step.packages]
+    needed = [
+        '{ requirement = "torch", match-runtime = true }' if leading_name(text) == "torch" else f'"{text}"'
+        for text in tools
+        if leading_name(text) not in _OF_AN_ISOLATED_BUILD
+    ]
+    settings = [f"`{name} = [{', '.join(needed)}]`" for name in built if needed]
+    return f" With uv, add to [tool.uv.extra-build-dependencies]: {join_words(settings)}." if settings else ""
 
 
 def _statement(finding: Finding, where: str) -> str:
@@ -189,7 +210,13 @@ def _tool_step(step: Step, tool: Tool, place: str) -> Step | None:
         return UserCommand(command=" ".join([tool.remove, *place.split(), *map(shlex.quote, step.packages)]))
     if not isinstance(step, Install):
         return step
-    if step.reinstall or step.from_source or step.variables or (step.backend and not tool.index_option):
+    if (
+        step.reinstall
+        or step.from_source
+        or step.no_build_isolation
+        or step.variables
+        or (step.backend and not tool.index_option)
+    ):
         return None
     is_build = step.backend and step.backend != "auto"
     options = [tool.index_option.format(step.backend)] if is_build else []

@@ -166,3 +166,18 @@ def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None
     assert not finding.remedies
     assert "State " not in finding.fix
     assert " Install `flash-attn==0.2.8` this way before the project: " in finding.fix
+
+
+def test_a_build_of_a_uv_project_has_its_packages_by_a_setting() -> None:
+    """`uv add` has no option that builds one package without isolation."""
+    text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["torch==2.8.0", "flash-attn==2.7.4.post1"]\n'
+    found = audit_text(text, "pyproject.toml", None, NoSolver()).result.findings
+    (finding,) = [each for each in found if each.id == "RUN040"]
+    assert not finding.remedies
+    setting = (
+        '`flash-attn = [{ requirement = "torch", match-runtime = true }, "setuptools>=70,<82", "psutil", "ninja"]`'
+    )
+    assert finding.fix.endswith(f" With uv, add to [tool.uv.extra-build-dependencies]: {setting}.")
+    table = setting.strip("`")
+    found = audit_text(f"{text}[tool.uv.extra-build-dependencies]\n{table}\n", "pyproject.toml", None, NoSolver())
+    assert not [each for each in found.result.findings if each.id == "RUN040"]
