@@ -114,7 +114,7 @@ def _with_excluding(
         current = state.packages.get(each.name)
         bounds = context.index_facts.specifiers_of(installed, each.name) if each.pin and current else {}
         for requirer, specifier in bounds.items():
-            name = requirer.partition(" ")[0].partition("==")[0]
+            name = leading_name(requirer)
             if name in left and not state.packages[name].pinned and satisfies(each.pin, specifier) is False:
                 added[name] = None
     return replace(step, packages=(*step.packages, *added)) if added else step

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.added_packages import with_packages
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
@@ -83,7 +84,7 @@ def broken_requirement(
     for name in installed.versions.keys() & set(names):
         old, new = step.before.packages.get(name), public_part(installed.versions[name])
         for requirer, specifier in context.index_facts.specifiers_of(installed, name).items():
-            package = requirer.partition(" ")[0].partition("==")[0]
+            package = leading_name(requirer)
             if package in changed:
                 continue
             if old and satisfies(public_part(old.version), specifier) and satisfies(new, specifier) is False:

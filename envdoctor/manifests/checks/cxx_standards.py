@@ -9,6 +9,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.core.wording import join_words
 from envdoctor.knowledge.cxx_standards import (
     HeaderStandard,
     header_standards,
@@ -202,11 +203,14 @@ def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple
     is_fitting = installed is not None and rejecting_headers(build.standard, installed.version) is None
     family = [f"torch<{headers.torch}", *(name for name in ("torchvision", "torchaudio") if name in state.packages)]
     first = [] if is_fitting else [shell_command("uv pip install {}", family)]
-    if " " not in build.install.action.command:  # a file: its tool builds
-        older_torch = "" if is_fitting else f"limit torch to releases below {headers.torch}, and "
-        setting = f"add {build.title.split()[0]} to no-build-isolation-package of tool.uv"
-        return f"{older_torch}{setting}.".capitalize(), ()
-    is_repeated = build.requirement and not _EDITABLE.search(build.install.action.command)
+    action = build.install.action
+    if action.command.endswith(".toml"):  # uv builds the project
+        name = build.title.split()[0]
+        has_setting = name in action.built_with_torch
+        setting = [] if has_setting else [f"{name} in no-build-isolation-package of tool.uv"]
+        limit = [] if is_fitting else [f"a limit of torch to releases below {headers.torch}"]
+        return f"Add {join_words([*limit, *setting])}.", ()
+    is_repeated = build.requirement and not _EDITABLE.search(action.command)
     tools = (
         [shell_command("uv pip install {} wheel packaging ninja", [setuptools_for(state)])]
         if build.newest_torch

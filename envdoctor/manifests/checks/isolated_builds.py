@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from datetime import date, timedelta
 
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.cxx_standards import torch_that_compiles
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
-from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
@@ -35,6 +32,7 @@ _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
 
+_TOOLS = ("packaging", "psutil", "ninja")
 _OLD = timedelta(days=730)  # the newest torch is another generation
 
 
@@ -114,7 +112,7 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
                 ),
                 f"Install torch and the tools of the build first, then {name} without isolation, then this step.",
                 steps(
-                    _install_tools(context, install, standard_of(pin), "packaging", "psutil", "ninja"),
+                    _install_tools(install, _needed_torch(context, install, standard_of(pin)), *_TOOLS),
                     shell_command("uv pip install {} --no-build-isolation", pin),
                 ),
                 line=line,
@@ -141,28 +139,31 @@ def _has_torch(state: EnvironmentState) -> bool:
     return "torch" in state.packages or (state.tool == "image" and is_unread)
 
 
-def _install_tools(context: GuideContext, install: InstallStep, standard: int, *others: str) -> str:
-    """The step with what a build needs; torch is part of it if neither an earlier step nor an image brings it.
+def _needed_torch(context: GuideContext, install: InstallStep, standard: int) -> str:
+    """The torch to install before a build; empty if an earlier step or an image brings one.
 
     `standard` is that of the C++ code, 0 if it is unknown.
     """
-    torch = [] if _has_torch(install.before) else [torch_of_steps(context, install, standard)]
-    setuptools = setuptools_for(install.before, torch[0].partition("==")[2] if torch else "")
-    return shell_command("uv pip install {}", [*torch, setuptools, "wheel", *others])
+    return "" if _has_torch(install.before) else torch_of_steps(context, install, standard)
+
+
+def _install_tools(install: InstallStep, torch: str, *others: str) -> str:
+    """The step with what a build needs, with a torch if it is not empty."""
+    setuptools = setuptools_for(install.before, torch.partition("==")[2])
+    return shell_command("uv pip install {}", [*([torch] if torch else []), setuptools, "wheel", *others])
 
 
 def _ways_to_build(
     context: GuideContext, install: InstallStep, requirement: str, pin: str
 ) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
-    tools = _install_tools(context, install, standard_of(pin), "packaging", "psutil", "ninja")
+    own_torch = _needed_torch(context, install, standard_of(pin))
     build = shell_command("uv pip install {} --no-build-isolation", requirement)
-    own_torch = next((each for each in shlex.split(tools)[3:] if leading_name(each) == "torch"), "")
     torch = _torch_of_time(pin) if own_torch and not named_torch(context) else None
     if torch is None:
-        first = own_torch if own_torch == f"torch{torch_that_compiles(standard_of(pin))}" else "torch"
+        first = own_torch if "<" in own_torch and not named_torch(context) else "torch"
         fix = f"Install {first}, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
-        return fix, steps(tools, build)
+        return fix, steps(_install_tools(install, own_torch, *_TOOLS), build)
     cuda = cuda_on_pypi(torch.version, context.platform)
     built_for = f" (CUDA {cuda}, as the toolkit has to be)" if cuda else ""
     fix = (
@@ -172,9 +173,7 @@ def _ways_to_build(
     python = install.before.python or context.trace.python
     if python and not torch.has_wheel(context.platform, python):
         return f"{fix} It needs another Python: torch {torch.version} has no wheel for {python}.", ()
-    default, bound = (setuptools_for(install.before, version) for version in ("", torch.version))
-    tools = tools.replace(shlex.quote(own_torch), f"torch=={torch.version}").replace(default, bound)
-    return fix, steps(tools, build)
+    return fix, steps(_install_tools(install, f"torch=={torch.version}", *_TOOLS), build)
 
 
 def _torch_of_time(pin: str) -> PublishedRelease | None:
@@ -220,7 +219,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
             steps(
-                _install_tools(context, built.install, built.row.standard, "ninja"),
+                _install_tools(built.install, _needed_torch(context, built.install, built.row.standard), "ninja"),
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
