@@ -27,11 +27,12 @@ _LINE_NUMBER = re.compile(r"\A\s*(\d{1,4})[.:|)]?\s+(?=\S)")
 _INSTALL_COMMAND = re.compile(
     r"(?:sudo\s+)?(?:(?:uv\s+)?pip3?|python3?\s+-m\s+pip|conda|mamba)\s+(?:install|uninstall|create|activate)\s"
 )
-# `trl>=0.23` without quotes is a requirement in a guide, and a redirection for the shell. A placeholder such as
-# `<your token>` is no redirection either. Their characters are replaced, so that the grammar reads them as a word.
+# `trl>=0.23` without quotes is a requirement in a guide, and a redirection for the shell. Placeholders such as
+# `<your token>` and `<'' or a text>` are no redirection either. Their characters are replaced, so that the grammar
+# reads them as a word.
 _BOUND = re.compile(r"[<>](?=[=\d])")
 _WORD_BEFORE = re.compile(r"[^\s'\"|&;()<>]+$")
-_PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w./:-]*(?: [\w./:-]+){0,5})>(?![>&])")
+_PLACEHOLDER = re.compile(r"""(?<![<\w])<((?:[A-Za-z][\w./:-]*|''|"")(?: (?:[\w./:,-]|\b'\b)+){0,15})>(?![>&])""")
 # The grammar ends a word at the second variable of `a-$X-$X-b` and `$X/$Y/b`, unless its name is in braces.
 _LATER_NAME = re.compile(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
 _CUT_ADDRESS = re.compile(r"^[^#]*(?<![^\s\"=@+])(?:git\+)?https?://[^\s'\"#]*/\\$")

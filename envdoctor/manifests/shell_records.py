@@ -11,9 +11,9 @@ from envdoctor.manifests.markdown import Line
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_REPLACED_PLACEHOLDER = re.compile("\ue001[A-Za-z][^\ue001\ue002]*\ue002")
-BOUND_CHARACTERS = str.maketrans("<> ", "\ue001\ue002\ue003")  # what the grammar shall not read as a redirection
-_ORIGINAL_CHARACTERS = str.maketrans("\ue001\ue002\ue003", "<> ")
+_REPLACED_PLACEHOLDER = re.compile("\ue001[A-Za-z\ue004\ue005][^\ue001\ue002]*\ue002")
+BOUND_CHARACTERS = str.maketrans("<> '\"", "\ue001\ue002\ue003\ue004\ue005")  # what the grammar shall not interpret
+_ORIGINAL_CHARACTERS = str.maketrans("\ue001\ue002\ue003\ue004\ue005", "<> '\"")
 
 
 class Command(NamedTuple):
@@ -91,4 +91,4 @@ def has_replaced_bound(text: str) -> bool:
 
 def is_known(text: str) -> bool:
     """Whether a word has no part that only a shell on the target machine can determine."""
-    return not re.search(r"[$`{]|<[A-Za-z]", text)
+    return not re.search(r"[$`{]|<['\"A-Za-z]", text)

@@ -54,6 +54,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "words after a redirection": ("a > f b", ["a b"]),
     "version without quotes": ("pip install trl>=0.23,<1 torch", ["pip install trl>=0.23,<1 torch"]),
     "placeholder": ("export T=<your token>\npip install a", ["export T=<your token>", "pip install a"]),
+    "placeholder of a sentence": ("a --b <'' or the model's name, or a path to its files> c", [
+        "a --b <'' or the model's name, or a path to its files> c"]),
     "heredoc": ("cat > f <<EOF && a\ntorch\nEOF\nb", ["cat", "a", "b"]),
     "unclosed quote": ("pip install a\npip install 'b", ["pip install a"]),
 }  # fmt: skip
