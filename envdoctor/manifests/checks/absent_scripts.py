@@ -7,8 +7,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from typing import NamedTuple
 
 from envdoctor.core.paths import exists
+from envdoctor.core.wording import join_words
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_started_modules import absent_started_modules
@@ -35,6 +37,16 @@ _SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
 _MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout
 
 
+class _Absent(NamedTuple):
+    """A script that the checkout does not have, with the file that is meant."""
+
+    script: str
+    launch: Launch
+    nearest: str
+    has_left_out_cd: bool
+    fix: str
+
+
 @rule("RUN182", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=BASH)
 def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """A command starts a script in a folder of the checkout that does not have it.
@@ -58,10 +70,13 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
     if len(absent) * 2 > len(named):  # they are those of another project
         absent = {script: each for script, each in absent.items() if _is_of_checkout(context, checkout, each)}
+    found: dict[tuple[str, str], list[_Absent]] = {}  # by directory and fix
     for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
         starts = {each.line for each in launches if each.program.script == script}
         if not can_come_from_elsewhere(context.guide, checkout, script, starts):
-            yield from _absent(context, checkout, script, launch)
+            for each in _absent(context, checkout, script, launch):
+                found.setdefault((posixpath.dirname(posixpath.normpath(script)), each.fix), []).append(each)
+    yield from (_problem(context, group) for group in found.values())
 
 
 def _own_launches(context: GuideContext, checkout: Checkout) -> list[Launch]:
@@ -105,7 +120,25 @@ def _is_there(checkout: Checkout, launch: Launch) -> bool:
     return launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders)
 
 
-def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Launch) -> Iterator[Problem]:
+def _problem(context: GuideContext, group: Sequence[_Absent]) -> Problem:
+    """The absent scripts of a directory that have the same fix, as one problem."""
+    first = group[0]
+    lines = {each.script: line_of(context, each.launch.line, each.script) for each in group}
+    verb = "is" if len(group) == 1 else "are"
+    return Problem(
+        "warning" if first.has_left_out_cd else "error",
+        f"{join_words([each.script for each in group])} {verb} not in the checkout"
+        + (f"; {first.nearest} is" if first.nearest else ""),
+        (
+            *(guide_evidence(context, "command", each.launch.command, lines[each.script]) for each in group),
+            *(table_evidence("files", f"no {posixpath.normpath(each.script)}", "the checkout") for each in group),
+        ),
+        first.fix,
+        line=lines[first.script],
+    )
+
+
+def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Launch) -> Iterator[_Absent]:
     path = posixpath.normpath(script)
     folder, _, name = path.rpartition("/")
     code = sorted(each for each in checkout.paths if each.endswith(_CODE))
@@ -137,19 +170,14 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         is_usual = not folder and _USUAL.fullmatch(name)
         if not nearest and not is_own and (is_usual or not _is_in_own_directory(context, checkout, launch)):
             return
-    line = line_of(context, launch.line, script)
-    yield Problem(
-        "warning" if has_left_out_cd else "error",
-        f"{script} is not in the checkout" + (f"; {nearest} is" if nearest else ""),
-        (
-            guide_evidence(context, "command", launch.command, line),
-            table_evidence("files", f"no {path}", "the checkout"),
-        ),
-        _start_of(checkout, nearest) if has_left_out_cd
-        else f"Start {nearest}, if it is the script that is meant." if nearest
-        else "Name a script of the checkout, or use the version of the project that has it.",
-        line=line,
-    )  # fmt: skip
+    fix = "Name a script of the checkout, or use the version of the project that has it."
+    if nearest:
+        fix = (
+            _start_of(checkout, nearest)
+            if has_left_out_cd
+            else f"Start {nearest}, if it is the script that is meant."
+        )
+    yield _Absent(script, launch, nearest, has_left_out_cd, fix)
 
 
 def _start_of(checkout: Checkout, script: str) -> str:
