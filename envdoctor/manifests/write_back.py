@@ -214,9 +214,9 @@ class _Writer:
             head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
             self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"
         elif found[0][:1] in "\"'" and (re.search(r"=\s*\[", line) or _ITEMS.fullmatch(last)):
-            self.lines[place.line - 1] = (
-                f"{line[: found.end()]}, {found[0][0]}{pin}{found[0][0]}{line[found.end() :]}"
-            )
+            quote = found[0][0]
+            end = line.find(quote, found.start() + 1) + 1  # also after a second bound
+            self.lines[place.line - 1] = f"{line[:end]}, {quote}{pin}{quote}{line[end:]}"
         elif item := re.match(r"(\s*-\s+)[^-\s]", last):  # an item of a list in YAML
             self.lines[place.line - 1] = f"{line}\n{item[1]}{pin}"
         elif _REQUIREMENT.fullmatch(last) and not self._is_part_of_a_command(place.line):

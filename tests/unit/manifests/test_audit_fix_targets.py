@@ -346,3 +346,10 @@ def test_a_dependency_is_added_after_an_item_with_a_marker() -> None:
     one = corrected("flash-attn==2.8.3", "numpy==1.26.4", places=(Place(4, "flash-attn", item, "uv"),))
     written = tomllib.loads(write_back(text, [(one, "")], "pyproject").text)
     assert written["dependency-groups"]["flash"] == ["flash-attn==2.8.3 ; sys_platform == 'linux'", "numpy==1.26.4"]
+
+
+def test_a_dependency_is_added_after_an_item_with_two_bounds() -> None:
+    text = '[project]\ndependencies = [\n    "fschat", "a>=4.34,<5", "c"\n]\n'
+    one = corrected("a==4.38.2", "numpy==1.26.4", places=(Place(3, "a", "a>=4.34,<5", "uv"),))
+    written = tomllib.loads(write_back(text, [(one, "")], "pyproject", frozenset({"a"})).text)
+    assert written["project"]["dependencies"][2:] == ["numpy==1.26.4", "c"]
