@@ -12,7 +12,7 @@ from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.rules.engine_pins import ENGINES
 from envdoctor.rules.known_breaks import known_breaks
-from envdoctor.rules.requirements import requirements_of, specifiers_for
+from envdoctor.rules.requirements import requirements_of
 
 if TYPE_CHECKING:
     from envdoctor.reports import Report
@@ -131,7 +131,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
         _on_another_subject(finding, errors),
         _on_tested_releases(finding, reports, errors, number),
         _on_versions(finding, reports, errors, number),
-        _on_unused_code(finding, reports, errors),
+        _on_unused_code(finding, errors),
         _on_exclusive_gpu(finding, errors),
     ):
         if note:
@@ -233,7 +233,8 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
 def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
     """A note on versions outside of a declared range, or on a function that fails only if it is called."""
     packages = {each.fact for each in finding.evidence} - {"torch"}
-    if finding.id == ENGINE_PINS:  # the engine is in every traceback; a mere list shows what is installed
+    if finding.id == ENGINE_PINS or (finding.id == "VLLM001" and not packages & ENGINES.keys()):
+        # the engine is in every traceback; a mere list shows what is installed
         packages -= ENGINES.keys()
         if not (SENTENCE.search(errors) or SHOWN_ERROR.search(errors) or SIGN_OF_FAILURE.search(errors)):
             return None
@@ -277,16 +278,12 @@ def _longest_list(finding: Finding, reports: Sequence[Report]) -> int:
     return LIST_OF_A_PAIR if decisive or finding.id in WHEELS else SHORT_LIST
 
 
-def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) -> Finding | None:
+def _on_unused_code(finding: Finding, errors: str) -> Finding | None:
     """A note on code that the text does not use: an installed package need not be imported.
 
-    SGLang imports a few of vLLM's kernels if they load, so that vLLM's torch does not matter next to it. A program
-    imports DeepSpeed or vLLM only if its settings select them, and a few kernels of vLLM need PTX: both matter if
-    something failed. A report without a sentence does not show whether something failed.
+    A program imports DeepSpeed or vLLM only if its settings select them, and a few kernels of vLLM need PTX: both
+    matter if something failed. A report without a sentence does not show whether something failed.
     """
-    if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
-        is_used = re.search(r"(?i)\bvllm\b", errors) or (not errors.strip() and all(map(_requires_vllm, reports)))
-        return None if is_used else as_note(finding, "vLLM itself is used")
     if finding.id == PTX_NEEDED and (
         STARTED.search(errors) or (SHOWN_ERROR.search(errors) and not OF_A_KERNEL.search(errors))
     ):
@@ -300,11 +297,6 @@ def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) ->
     if not used or re.search(_any_name(used), errors):
         return None
     return as_note(finding, f"{min(used)} is used")
-
-
-def _requires_vllm(report: Report) -> bool:
-    """Whether the installed SGLang takes kernels and layers from vLLM, as up to 0.4.4."""
-    return "sglang" in specifiers_for(report.stack, "vllm")
 
 
 def as_note(finding: Finding, unless: str) -> Finding:

@@ -64,6 +64,13 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     vllm_violation = next((violation for violation in found if violation.requirer == "vllm"), None)
     problem = version_conflict(stack, "torch", found)
     vllm_releases = releases_that_pin("vllm", "torch", public_part(torch))
+    if vllm_violation and _is_unneeded(stack):
+        fix = (
+            f"SGLang {versions['sglang']} uses vLLM only for some quantized models, and this vLLM does not load: "
+            "remove it, or install vLLM in a separate environment."
+        )
+        yield Problem("warning", problem.message, problem.evidence, fix, steps("uv pip uninstall vllm"))
+        return
     if vllm_violation:
         pin = vllm_violation.specifier
         instead = f", or for torch {public_part(torch)} vLLM {version_range(vllm_releases)}" if vllm_releases else ""
@@ -85,6 +92,20 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         problem.evidence,
         f"{fix}, or to a separate environment.",
         either(*(shell_command("uv pip install {}=={}", name, release) for name, release in _releases_for(found))),
+    )
+
+
+def _is_unneeded(stack: Stack) -> bool:
+    """Whether vLLM is next to an SGLang that accepts the torch and does not require vLLM.
+
+    SGLang from 0.4.4.post3 on imports operators of vLLM for some quantizations, and runs without them otherwise
+    (METADATA and code of 0.4.4.post3, 0.4.7 and 0.5.2, read on 2026-11-29).
+    """
+    torch = specifiers_for(stack, "torch").get("sglang", "")
+    return (
+        "sglang" in versions_of(stack)
+        and "sglang" not in specifiers_for(stack, "vllm")
+        and satisfies(public_part(versions_of(stack)["torch"]), torch) is not False
     )
 
 

@@ -68,6 +68,22 @@ def test_the_torch_of_vllm_next_to_an_sglang_that_needs_it() -> None:
     assert not any("sgl-kernel" in command for each in found["VLLM001"].remedies for command in each.commands)
 
 
+TRACEBACK = '\nTraceback (most recent call last):\n  File "a.py", line 1, in f\n'
+
+
+@each_case(
+    ("text", "status"),
+    [
+        ("", "warning"),
+        ("\nRuntimeError: undefined symbol: cutlass_moe_mm in vllm/_C.abi3.so\n", "warning"),
+        (f"{TRACEBACK}KeyError: 'choices'\n", "info"),
+    ],
+)
+def test_a_vllm_that_sglang_does_not_need(text: str, status: str) -> None:
+    found = findings_of("2.6.0+cu124", "0.4.6.post4", "sgl_kernel 0.1.2, vllm 0.7.2", text)["VLLM001"]
+    assert (found.status, [each.commands for each in found.remedies]) == (status, [("uv pip uninstall vllm",)])
+
+
 @each_case(
     ("torch", "sglang", "others"),
     [
@@ -84,9 +100,6 @@ def test_the_torch_of_vllm_next_to_an_sglang_that_needs_it() -> None:
 def test_environments_that_run(torch: str, sglang: str, others: str) -> None:
     found = findings_of(torch, sglang, others)
     assert not [each for each in found.values() if each.id in ("PKG050", "VLLM001") and each.status != "info"]
-
-
-TRACEBACK = '\nTraceback (most recent call last):\n  File "a.py", line 1, in f\n'
 
 
 @each_case(
