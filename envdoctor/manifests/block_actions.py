@@ -88,6 +88,7 @@ class BlockReader:
         blocks = [piece for piece in pieces if isinstance(piece, Block)]
         self.files = files or Files()
         self.shell = ShellState(choice, self.files.platform)
+        self.shell.has_file = self.files.has_file
         self.directory = WorkingDirectory(self.files)
         self.running: set[tuple[int, tuple[Line, ...]]] = set()  # scripts of the repository, by the lines of commands
         self.commands: list[Command] = []

@@ -35,6 +35,7 @@ from envdoctor.manifests.page_builds import (
     packages_of_unknown_version,
     releases_without_a_wheel,
 )
+from envdoctor.manifests.path_findings import distinguishing_names
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_cuda import cuda_build, unfit_torch
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
@@ -114,9 +115,10 @@ def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]
     """The corrected set of each path through a guide. Equal sets are joined."""
     sets: dict[tuple[object, ...], CorrectedSet] = {}
     found: set[tuple[object, ...]] = set()  # also those without requirements
+    guides = [each.guide for each in contexts]
     for context in contexts:
         main = main_environment(context)
-        branches = [branch.name for branch in context.guide.branches] if len(contexts) > 1 else []
+        branches = distinguishing_names([context.guide], guides) if len(contexts) > 1 else []
         for environment in [main, *_other_environments(context, main)]:
             corrected = _corrected_set(context, environment)
             named = [] if environment is main or not environment else [f"environment {environment.state.name}"]

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from envdoctor.core.files import decode_text, read_file
-from envdoctor.core.paths import is_folder
+from envdoctor.core.paths import exists, is_folder
 from envdoctor.manifests.markdown import Line
 
 NOT_FOUND = "not found next to the manifest"
@@ -137,6 +137,12 @@ class Files:
     def has_folder(self, path: str) -> bool:
         """Whether a directory of the project is on disk."""
         return any(is_folder(folder / path) for folder in self._folders(path))
+
+    def has_file(self, path: str) -> bool:
+        """Whether a file of the repository is on disk. Its directory can be a variable: `$ROOT/requirements.txt`."""
+        end = path.rpartition(")/")[2] if ")/" in path else path.partition("/")[2]
+        relative = end if path.startswith("$") else path
+        return self.is_repository and bool(relative) and any(exists(each / relative) for each in self._folders(path))
 
     def folders_at(self, place: str) -> tuple[Path, ...]:
         """The directories on disk that a place relative to the folder can be."""

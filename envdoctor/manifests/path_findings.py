@@ -15,6 +15,7 @@ _ON_PACKAGES = frozenset({"RUN003", "RUN004", "RUN005", "RUN010", "RUN017", "RUN
 _QUOTED = re.compile(r"`([^`]+)`")
 _LINE = re.compile(r"\bline \d+")  # of an earlier step: each environment has its own
 _COUNTED = re.compile(r"\b\d+ packages that were read|; not read: .*")
+_MAX_NAMES = 3
 _Key = tuple[int, str, str, str]
 
 
@@ -51,13 +52,13 @@ def _name_branch(finding: Finding, having: list[Guide], paths: list[Guide]) -> F
     if around:
         name = max(around, key=lambda branch: branch.first).name
     else:
-        name = " or ".join(_distinguishing_names(having, paths)[:3])
+        name = " or ".join(distinguishing_names(having, paths))
     return replace(finding, message=f"{name}: {finding.message}") if name else finding
 
 
-def _distinguishing_names(having: list[Guide], paths: list[Guide]) -> list[str]:
-    """The names of the branches that the paths with a finding follow, and not all others do."""
+def distinguishing_names(having: Sequence[Guide], paths: Sequence[Guide]) -> list[str]:
+    """The names of up to three branches that some paths follow, and not all others do."""
     everywhere = set.intersection(*(set(guide.branches) for guide in paths))
     shared: set[Branch] = set.intersection(*(set(guide.branches) for guide in having)) - everywhere
     chosen = shared or {branch for guide in having for branch in guide.branches} - everywhere
-    return list(dict.fromkeys(branch.name for branch in sorted(chosen, key=lambda branch: branch.first)))
+    return list(dict.fromkeys(branch.name for branch in sorted(chosen, key=lambda branch: branch.first)))[:_MAX_NAMES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from envdoctor.manifests.alternatives import Branch
@@ -46,7 +47,7 @@ class ShellState:
 
     `choice` is the number of the branch that is read of each `if`, `case` and `||`, and `followed` the branches that
     were read. `choices` is the largest number of branches seen. `arguments` are the known positional parameters of a
-    function call. `platform` is the value of `$(uname -m)`, if it is known.
+    function call. `platform` is the value of `$(uname -m)`, if it is known. `has_file` is whether a file exists.
     """
 
     def __init__(self, choice: int = 0, platform: str = "") -> None:
@@ -59,6 +60,7 @@ class ShellState:
         self.choices = 1
         self.followed: list[Branch] = []
         self.platform = platform
+        self.has_file: Callable[[str], bool] = lambda _path: False
 
 
 class ShellText(NamedTuple):

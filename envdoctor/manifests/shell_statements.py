@@ -304,7 +304,7 @@ class StatementReader:
             self._follow([branches[index] for index in possible], [names[index] for index in possible])
 
     def _outcome(self, conditions: list[Node]) -> bool | None:
-        """Whether `[ "$X" = y ]` with known words is true; None for other conditions."""
+        """Whether `[ "$X" = y ]` with known words, or `[ -f FILE ]`, is true; None for other conditions."""
         if len(conditions) != 1 or conditions[0].type != "test_command":
             return None
         expression = next(iter(conditions[0].named_children), None)
@@ -315,6 +315,8 @@ class StatementReader:
             value = self.words.value(operand)
             if node_text(operator) in ("-z", "-n") and is_known(value):
                 return bool(value) is (node_text(operator) == "-n")
+            if node_text(operator) in ("-f", "-e") and self.state.has_file(value):
+                return True
         elif expression.type == "binary_expression" and len(expression.children) == 3:
             first, operator, second = expression.children
             values = [self.words.value(first), self.words.value(second)]

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
+import pytest
 from support.cases import each_case
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_guide
 from envdoctor.manifests.guide import parse_guide, parse_paths
@@ -171,6 +174,23 @@ def test_each_alternative_has_a_set_of_requirements() -> None:
         ("Option A", "vllm==0.10.2"),
         ("Option B", "trl==1.16.0"),
     ]
+
+
+def test_a_set_is_named_after_the_branches_that_not_all_paths_follow_each_once() -> None:
+    common = f"### Option 1\n{block('ls a')}\n### Option 2\n{block('ls b')}\n"
+    script = block("if nvidia-smi; then\npip install vllm==0.10.2\nelse\npip install trl==1.16.0\nfi")
+    sets = audit_guide(f"{script}\n{script}\n{script}\n{common}", name="g.md", today=TODAY).sets
+    assert [each.branch for each in sets] == ["`if nvidia-smi` + Option 1", "`else of if nvidia-smi` + Option 1"]
+
+
+@pytest.mark.parametrize(("name", "count"), [("requirements.txt", 1), ("other.txt", 2)])
+def test_a_test_for_a_file_of_the_checkout_has_one_branch(name: str, count: int, checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("vllm==0.10.2\n")
+    test = f'if [ -f "$ROOT/{name}" ]; then pip install -r $ROOT/requirements.txt; else pip install trl==1.16.0; fi'
+    (checkout / "setup.sh").write_text(f"{test}\n")
+    (checkout / "README.md").write_text(text := block("bash setup.sh"))
+    found = audit_text(text, str(checkout / "README.md"), None, None).audit
+    assert len(found.traces if found else ()) == count
 
 
 def test_the_machine_of_an_alternative_is_its_own() -> None:

@@ -73,6 +73,15 @@ def test_commands(name: str) -> None:
     assert len(found) == len(expected) or name == "unclosed quote"
 
 
+@each_case("choice", [0, 1])
+def test_a_file_that_the_shell_has(choice: int) -> None:
+    state = ShellState(choice)
+    state.has_file = "a/b".__eq__
+    text = "V=a/b\nif [ -f $V ]; then x; else y; fi; if [ -f c ]; then u; else v; fi"
+    *_, first, second = parse_commands(tuple(enumerate(text.split("\n"), 1)), state)
+    assert (str(first), str(second)) == ("x", "uv"[choice])
+
+
 def test_the_unknown_output_of_a_command_in_a_variable_is_one_word() -> None:
     *_, command = commands("V=\"$(sed -n 's/a \\(b\\)/\\1/p' f)\"\npip install x@v$V `V2` y")
     assert command.words == ("pip", "install", "x@v$(sed -n 's/a \\(b\\)/\\1/p' f)", "`V2`", "y")
