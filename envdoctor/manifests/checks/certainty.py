@@ -170,7 +170,10 @@ def _has_old_pip(install: InstallStep) -> bool:
 
 
 def _unread_wheels(context: GuideContext, problem: Problem) -> _Gap | None:
-    step = step_of(context, problem.line, {item.fact for item in problem.evidence})
+    facts = {item.fact for item in problem.evidence}
+    step = step_of(context, problem.line, facts)
+    if step and any(each.url and each.name in facts for each in step.action.requirements):
+        return None  # a repository or a folder is built, whatever an index has
     pages = [url for url in other_indexes(step.action) if not _WITHOUT_WHEELS.match(url)] if step else []
     return (
         _Gap(f"the wheels of {pages[0]} were not read", f"Check whether {pages[0]} has a wheel.") if pages else None

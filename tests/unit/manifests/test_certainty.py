@@ -181,6 +181,9 @@ ISOLATED: dict[str, tuple[str, list[str]]] = {
     "a repository": (sh(f"pip install {DETECTRON}"), ["error"]),
     "a list without a command": (f"## Requirements\n```\n{LIST}```\n", ["unknown"]),
     "a list for a file": (f"Put this in `requirements.txt`:\n```\n{LIST}```\n", ["error"]),
+    "a repository and a page of wheels": (
+        sh(f"pip install 'detectron2 @ {DETECTRON}' -f https://example.org/wheels"), ["error"],
+    ),
     "a repository on an old Python": (
         sh("conda create -n x python=3.8", "conda activate x", f"pip install {DETECTRON}"), [],
     ),
