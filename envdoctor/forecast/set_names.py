@@ -276,13 +276,12 @@ class SetNames:
         return next(releases, None)
 
     def _last_with(self, before: Release, dependency: Pin, use: Use) -> str:
-        """The last release of the dependency with the name, by the table of removed names, else by bisection.
-
-        Of a large package without such a row, it is the one of that time.
-        """
+        """The last release with the name: by the table of removed names or bisection, else the one of that time."""
         row = removal_of(f"{use.module}.{use.name}") if use.name and not use.argument else None
         if row and row.package == dependency.name and satisfies(dependency.version, f">{row.last}"):
-            return row.last
+            if not row.again or satisfies(dependency.version, f"<{row.again}"):
+                return row.last
+            before = self.wheels.release(Pin(dependency.name, row.again)) or before
         library = self.wheels.library(dependency)
         if library is None or len(library.sources.paths) > SMALL:
             return before.version

@@ -126,6 +126,22 @@ def test_a_table_has_the_last_release_with_a_removed_name() -> None:
         assert [each.last for each in reader.missing_names(installed).missing] == ["1.26.4"]
 
 
+def test_the_last_of_the_later_releases_that_have_a_name_again() -> None:
+    resources = ("pkg_resources/__init__.py", "import packaging.markers")
+    had = [
+        package("setuptools", version, day, resources, ("setuptools/__init__.py", ""))
+        for version, day in (("69.5.1", "2023-09-01"), ("71.0.0", "2024-06-01"), ("81.0.0", "2024-09-01"))
+    ]
+    lacks = package("setuptools", "84.2.1", NEW, ("setuptools/__init__.py", ""))
+    use = ("user/__init__.py", "from pkg_resources import packaging")
+    user = package("user", "1.0", OLD, use, requires=("setuptools",))
+    with reading(*had, lacks, user) as reader:
+        found = reader.missing_names(
+            InstalledSet({"user": "1.0", "setuptools": "84.2.1"}, ["user"], "3.12", "x86_64")
+        )
+    assert [(each.name, each.last) for each in found.missing] == [("pkg_resources", "81.0.0")]
+
+
 def test_the_last_release_with_a_name_has_no_wheel_for_the_python() -> None:
     had = replace(release("base", "1.0", "2023-09-01", "removed = 1"), tag="cp38-cp38-manylinux2014_x86_64")
     user = package("user", "1.0", OLD, ("user/__init__.py", "from base import removed"), requires=("base",))
