@@ -135,6 +135,16 @@ def python_of_system(state: EnvironmentState, lines: Sequence[str]) -> str:
 
 
 def setuptools_for(state: EnvironmentState, torch: str = "") -> str:
-    """The requirement on setuptools for the torch of an environment, or for one that a step installs first."""
+    """The requirement on setuptools for the torch of an environment, or for one that a step installs first.
+
+    A pinned setuptools that can build with it stays.
+    """
     installed = state.packages["torch"].version if "torch" in state.packages else torch
-    return setuptools_of_builds(public_part(installed), state.python)
+    requirement = setuptools_of_builds(public_part(installed), state.python)
+    own = state.packages.get("setuptools")
+    is_usable = (
+        own
+        and own.pinned
+        and any(satisfies(own.version, bound) for bound in ("<70", requirement.removeprefix("setuptools")))
+    )
+    return f"setuptools=={own.version}" if own and is_usable else requirement

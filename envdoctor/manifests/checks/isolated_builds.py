@@ -32,6 +32,7 @@ _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
 
+_LOCAL_BUILD = re.compile(r"\+(cu\d+|cpu)$")
 _TOOLS = ("packaging", "psutil", "ninja")
 _OLD = timedelta(days=730)  # the newest torch is another generation
 
@@ -150,7 +151,9 @@ def _needed_torch(context: GuideContext, install: InstallStep, standard: int) ->
 def _install_tools(install: InstallStep, torch: str, *others: str) -> str:
     """The step with what a build needs, with a torch if it is not empty."""
     setuptools = setuptools_for(install.before, torch.partition("==")[2])
-    return shell_command("uv pip install {}", [*([torch] if torch else []), setuptools, "wheel", *others])
+    build = _LOCAL_BUILD.search(torch)  # which PyPI does not have
+    backend = [f"--torch-backend={build[1]}"] if build else []
+    return shell_command("uv pip install {}", [*([torch] if torch else []), setuptools, "wheel", *others, *backend])
 
 
 def _ways_to_build(

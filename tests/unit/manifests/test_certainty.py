@@ -411,3 +411,13 @@ def test_a_project_that_is_not_read_can_limit_a_dependency(step: str, status: st
 
     found = findings(sh(step, "pip install diffusers==0.11.1"), WithHub(FixedIndex(), {}), "RUN003")
     assert [each.status for each in found] == [status]
+
+
+def test_the_tools_of_a_build_keep_the_pins_of_the_guide() -> None:
+    page = "-f https://example.org/wheels"
+    steps = ("conda create -n x python=3.12", "conda activate x", "pip install setuptools==69.5.1")
+    text = sh(*steps, f"pip install torch==2.6.0+cu124 'detectron2 @ {DETECTRON}' {page}")
+    (found,) = findings(text, Solver({"3.12": {"setuptools": "69.5.1"}}), "RUN040")
+    assert found.remedies[0].commands[0] == (
+        "uv pip install torch==2.6.0+cu124 setuptools==69.5.1 wheel ninja --torch-backend=cu124"
+    )
