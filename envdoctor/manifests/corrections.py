@@ -328,6 +328,8 @@ class _ReleaseSearch:
         tried = [name for name in unpinned_first if not (is_open and packages[name].pinned)]
         for name in tried:
             for version in self._versions_without(violation, packages, name, in_range=in_range):
+                if is_open and self.known and satisfies(version, f">{public_part(packages[name].version)}"):
+                    continue  # other packages exclude it: the solver selects the newest one
                 trial = self.resolve(packages, self.pins | {name: version})
                 if trial and len(self.violations(trial)) < count:
                     self.pins[name] = version

@@ -68,6 +68,17 @@ def test_a_stated_range_stays_where_an_older_dependency_helps_after_another_corr
     assert not any("numpy==2" in each for each in remedies)
 
 
+def test_a_release_that_other_packages_hold_back_is_not_raised() -> None:
+    """tensorflow 2.15 limits protobuf; the tables have no releases of tensorflow-metadata."""
+    installed = {"tensorflow": "2.15.0", "tensorflow-datasets": "4.9.3"}
+    installed |= {"protobuf": "4.25.9", "tensorflow-metadata": "1.21.0"}
+    solver = FixedSolver(FixedIndex(), installed)
+    solver.required, solver.requiring = ["tensorflow-metadata"], ("tensorflow-datasets",)
+    text = sh("pip install protobuf tensorflow==2.15.0 tensorflow-datasets==4.9.3")
+    (found,) = findings(text, solver, "RUN003")
+    assert [each.commands for each in found.remedies] == [("uv pip install tensorflow-metadata==1.17.3",)]
+
+
 def test_a_lower_bound_that_the_solution_does_not_use_is_a_note() -> None:
     text = py("GRPOConfig(vllm_mode='colocate')", pins="'trl>=0.15,<0.24' 'transformers<5'")
     solver = FixedSolver(FixedIndex(), {"trl": "0.23.1", "transformers": "4.57.1"})
