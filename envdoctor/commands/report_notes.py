@@ -233,11 +233,13 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
 def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
     """A note on versions outside of a declared range, or on a function that fails only if it is called."""
     packages = {each.fact for each in finding.evidence} - {"torch"}
-    if finding.id == ENGINE_PINS or (finding.id == "VLLM001" and not packages & ENGINES.keys()):
-        # the engine is in every traceback; a mere list shows what is installed
+    unneeded = finding.id == "VLLM001" and finding.status == "warning" and not packages & ENGINES.keys()
+    if finding.id == ENGINE_PINS or unneeded:  # the engine is in every traceback; a mere list shows what is installed
         packages -= ENGINES.keys()
         if not (SENTENCE.search(errors) or SHOWN_ERROR.search(errors) or SIGN_OF_FAILURE.search(errors)):
             return None
+    if unneeded and not _takes_part(["vllm"], errors):
+        return as_note(finding, "vLLM itself is used")
     compiled = (
         finding.id == DECLARED_RANGES and "triton" in packages
     )  # torch generates code for one release of triton

@@ -34,12 +34,19 @@ from envdoctor.reports.unlabeled_cuda import (
 
 Recorder = Callable[[Section, str], bool]  # records a value; returns False if it has the wrong form
 MIN_LINES = 2
+NOT_INSTALLED = "not installed"
 EMPTY = "(empty)"  # stands for an empty quoted value
 # A bullet or number, a key that may be bold or code, a separator, a value. The separators `-` and `=` need spaces
 # around them: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
 ENTRY = re.compile(
     r"(?:[-*+\u2022\u00b7]\s+|\d{1,2}[.)]\s+|#{1,6}\s+)?[*_`\"']{0,3}([^\W\d][^:=|*`\"\n]{0,44}?)[*_`\"']{0,3}"
     r"\s{0,4}(?::[*_`\"']{0,3}\s{0,40}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
+)
+# `PyTorch is not installed.`, `torch: NOT FOUND`, `WARNING: Package(s) not found: torch`
+NO_TORCH = re.compile(
+    r"(?i)[^\w\s]{0,4}\s?(?:(?:py)?torch(?: version)?\s{0,20}[:=-]?\s{0,20}(?:is |was )?"
+    r"(?:not (?:installed|found)|no module named ['\"]?torch['\"]?|none)|WARNING: Package\(s\) not found: torch)"
+    r"\s{0,4}(?:\([^()]{0,40}\))?\W{0,3}$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
 # A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
@@ -105,6 +112,8 @@ def _titled_entry(title: Line, value: Line) -> tuple[str, str]:
 
 def _entry(text: str) -> tuple[str, str]:
     """The key as written and the value; both empty if the line has another form."""
+    if NO_TORCH.match(text):
+        return "torch", NOT_INSTALLED
     match = TABLE_ROW.match(text) if text[0] == "|" else ENTRY.match(text) or CUDA_ALONE.match(text)
     if not match:
         return "", ""
@@ -151,6 +160,9 @@ def _record_package(section: Section, key: str, value: str) -> bool:
 
 def _record_torch(section: Section, value: str) -> bool:
     """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `torch==2.7.0.dev2025+cu124 (nightly)`, `nightly, cu111`, `2.6.0 (CPU)`."""
+    if value.lower() == NOT_INSTALLED:
+        section.set_absent("stack.torch", "torch is not installed, as the report says")
+        return True
     value = re.sub(r"^(?:py)?torch\s?(?:==|=|:)?\s?(?=v?\d)", "", value, flags=re.IGNORECASE)
     match = VERSION.match(value)
     version = match[1].rstrip(".,") if match and is_version(match[1].rstrip(".,")) else ""

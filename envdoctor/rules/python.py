@@ -39,6 +39,7 @@ PYTHONS = ("3.12", "3.13", "3.11", "3.10", "3.9", "3.14")  # the first one with 
 LINUX_ONLY = ("vllm", "sglang", "flash-attn", "deepspeed", "triton", "xformers", "flashinfer-python")
 OFTEN_DUPLICATED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
             "tokenizers", "huggingface-hub", "nvidia-ml-py", "pynvml", "flash-attn")  # fmt: skip
+WITHOUT_TORCH = ("tensorflow", "tensorflow-gpu", "tf-nightly", "jax", "paddlepaddle-gpu", "paddlepaddle")
 NEEDS_TORCH = ("vllm", "trl", "accelerate", "peft", "bitsandbytes", "flash-attn", "deepspeed", "torchvision",
                "torchaudio", "xformers", "unsloth", "verl")  # fmt: skip
 
@@ -59,7 +60,7 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     if stack.torch.state != "absent":
         return
     user = first_in_use(stack, *NEEDS_TORCH)
-    if not is_from_report(stack) and not user:
+    if not user and (not is_from_report(stack) or first_in_use(stack, *WITHOUT_TORCH)):
         return
     where = stack.python.value or f"Python {stack.python_version.value or ''}".strip()
     jetson = is_jetson(machine)
@@ -219,13 +220,17 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         return
     oldest, latest = major_minor(newest.python[0]), major_minor(newest.python[1])
     current = (python.major, python.minor)
+    of_torch = [row.python for row in torch_releases().values() if row.python]
     fitting = next(each for each in PYTHONS if oldest <= major_minor(each) <= latest)
     if is_jetson(machine) or not is_from_report(stack):
         return
-    if stack.torch.state == "absent" and not oldest <= current <= latest:
+    if stack.torch.state == "absent" and not any(
+        major_minor(first) <= current <= major_minor(last) for first, last in of_torch
+    ):
         yield Problem(
             "warning",
-            f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
+            f"no release of torch has wheels for Python {python}; {newest.latest} has them for {newest.python[0]} to "
+            f"{newest.python[1]}",
             shown,
             "Create an environment with a Python of that range.",
             steps(shell_command("uv venv --python {} .venv-{}", fitting, fitting)),

@@ -194,3 +194,29 @@ def test_cuda_build_alone_decides_for_a_newer_gpu() -> None:
 def test_an_instance_type_is_no_gpu(text: str, gpus: list[str]) -> None:
     report = parse_report(f"- torch: 2.11.0\n- vLLM: 0.22.1\n- {text}\n")
     assert [each.name.value for each in report.machine.gpus.value or ()] == gpus
+
+
+@each_case(
+    ("line", "is_absent"),
+    [
+        ("PyTorch is not installed.", True),
+        ("torch: Not installed", True),
+        ("| torch | not installed |", True),
+        ("PyTorch: No module named 'torch'", True),
+        ("WARNING: Package(s) not found: torch", True),
+        ("If PyTorch is not installed, run the script", False),
+        ("PyTorch CUDA: not found", False),
+        ("PyTorch: not installed\ntensorflow: 2.15.0", False),  # a program of TensorFlow needs none
+    ],
+)
+def test_a_report_that_says_that_torch_is_not_installed(line: str, is_absent: bool) -> None:
+    report = parse_report(f"OS: Ubuntu 22.04\nPython version: 3.10.12\n{line}\n")
+    found = [each.id for each in evaluate(report.machine, report.stack) if each.status == "error"]
+    assert found == (["PY001"] if is_absent else [])
+
+
+@each_case(("python", "is_warned"), [("3.10.12", False), ("3.15.0", False), ("3.17.0", True)])
+def test_a_python_that_no_torch_has_wheels_for(python: str, is_warned: bool) -> None:
+    report = parse_report(f"OS: Ubuntu 22.04\nPython version: {python}\nPyTorch is not installed.\n")
+    found = {each.id: each.status for each in evaluate(report.machine, report.stack)}
+    assert (found.get("PY003") == "warning") is is_warned
