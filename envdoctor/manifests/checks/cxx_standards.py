@@ -25,7 +25,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, has_wheel_of_rel
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
-from envdoctor.manifests.checks.isolated_builds import is_isolated
+from envdoctor.manifests.checks.isolated_builds import is_isolated, torch_of_time, without_wheel
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
@@ -201,6 +201,10 @@ def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple
             f"or use a release of {excluding.partition(' ')[0]} with an older torch."
         ), ()
     is_fitting = installed is not None and rejecting_headers(build.standard, installed.version) is None
+    of_time = torch_of_time(build.title.replace(" ", "=="))
+    if of_time and not is_fitting and not build.newest_torch:  # a much newer torch changed more than the standard
+        fix = f"Install torch {of_time.version} of the time of {build.title} first, then build without isolation."
+        return f"{fix}{without_wheel(context, build.install, of_time)}", ()
     family = [f"torch<{headers.torch}", *(name for name in ("torchvision", "torchaudio") if name in state.packages)]
     first = [] if is_fitting else [shell_command("uv pip install {}", family)]
     action = build.install.action

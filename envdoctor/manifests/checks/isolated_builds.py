@@ -162,7 +162,7 @@ def _ways_to_build(
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
     own_torch = _needed_torch(context, install, standard_of(pin))
     build = shell_command("uv pip install {} --no-build-isolation", requirement)
-    torch = _torch_of_time(pin) if own_torch and not named_torch(context) else None
+    torch = torch_of_time(pin) if own_torch and not named_torch(context) else None
     if torch is None:
         first = own_torch if "<" in own_torch and not named_torch(context) else "torch"
         fix = f"Install {first}, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
@@ -173,13 +173,20 @@ def _ways_to_build(
         f"Install torch {torch.version} of the time of {pin.replace('==', ' ')}{built_for}, setuptools, wheel, "
         "packaging, psutil and ninja first, then add --no-build-isolation."
     )
-    python = install.before.python or context.trace.python
-    if python and not torch.has_wheel(context.platform, python):
-        return f"{fix} It needs another Python: torch {torch.version} has no wheel for {python}.", ()
+    if unfit := without_wheel(context, install, torch):
+        return f"{fix}{unfit}", ()
     return fix, steps(_install_tools(install, f"torch=={torch.version}", *_TOOLS), build)
 
 
-def _torch_of_time(pin: str) -> PublishedRelease | None:
+def without_wheel(context: GuideContext, install: InstallStep, torch: PublishedRelease) -> str:
+    """The sentence on a torch that has no wheel for the Python of a step; empty if it has one."""
+    python = install.before.python or context.trace.python
+    if not python or torch.has_wheel(context.platform, python):
+        return ""
+    return f" It needs another Python: torch {torch.version} has no wheel for {python}."
+
+
+def torch_of_time(pin: str) -> PublishedRelease | None:
     """The newest torch at the time of an old release, for which it was written; None for newer releases."""
     name, _, version = pin.partition("==")
     release = find_release(name, version) if version else None

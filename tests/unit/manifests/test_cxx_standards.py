@@ -136,3 +136,12 @@ def test_an_isolated_build_that_does_not_need_torch(tmp_path: Path, code: str, i
     guide.write_text(sh(VENV, "uv pip install torch==2.14.1", "uv pip install ."))
     found = audit_text(guide.read_text(), str(guide), None, NoSolver()).result.findings
     assert any(each.id == "RUN290" for each in found) == is_reported
+
+
+def test_an_old_release_is_built_with_the_torch_of_its_time() -> None:
+    text = sh(VENV, "uv pip install torch==2.14.0", "uv pip install flash-attn==1.0.4 --no-build-isolation")
+    result = audit_text(text, "SETUP.md", None, NoSolver()).result
+    (found,) = [each for each in result.findings if each.id == "RUN290"]
+    assert found.fix.startswith("Install torch 2.0.0 of the time of flash-attn 1.0.4 first")
+    assert found.fix.endswith("torch 2.0.0 has no wheel for 3.12.")
+    assert not commands_of(found)
