@@ -30,6 +30,7 @@ _USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finet
 _PATH = re.compile(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
 _OF_EXAMPLES = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
+_COPIES_ROOT = re.compile(r"\s*(?:COPY|ADD)\s+(?:--(?!from)\S+\s+)*\./?\s", re.IGNORECASE)
 _PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _LIKENESS = 0.6
@@ -98,13 +99,15 @@ def _is_of_checkout(context: GuideContext, checkout: Checkout, launch: Launch) -
 
 
 def _is_in_own_clone(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
-    """Whether a script is in a folder with several others of its kind, of the project that the guide clones."""
+    """Whether the guide clones or copies the project, which has several others of its kind in the folder."""
     path = posixpath.normpath(launch.program.script)
     folder, suffix = posixpath.dirname(path), posixpath.splitext(path)[1]
     kin = [each for each in checkout.paths if posixpath.dirname(each) == folder and each.endswith(suffix)]
     names = own_names(checkout.root, "\n".join(context.guide.lines))
     is_cloned = any(name_key(repository_name(each.url)) in names for each in context.actions(Clone))
-    return bool(folder) and len(kin) >= _MIN_PRESENT and checkout.root in launch.folders and is_cloned
+    is_copied = bool(launch.instruction) and any(map(_COPIES_ROOT.match, context.guide.lines))
+    is_own = is_cloned or is_copied
+    return bool(folder) and len(kin) >= _MIN_PRESENT and checkout.root in launch.folders and is_own
 
 
 def _has_longer_folders(files: Sequence[str], path: str) -> bool:

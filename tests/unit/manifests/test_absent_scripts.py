@@ -103,6 +103,39 @@ def test_most_scripts_of_the_own_clone_are_absent(checkout: Path) -> None:
     assert not _scripts(checkout, own, "python small_data/a.py", "python small_data/b.py", "python small_data/c.py")
 
 
+IMAGES: dict[
+    str, tuple[tuple[str, ...], str, bool]
+] = {  # instructions before CMD, its script, and whether it is absent
+    "the checkout": (("COPY . /app",), "scripts/simple_count.py", True),
+    "the checkout with options": (("ADD --chown=a:a ./ /app/",), "scripts/simple_count.py", True),
+    "a script that is there": (("COPY . /app",), "scripts/count.py", False),
+    "another folder": (("COPY src /app",), "scripts/simple_count.py", False),
+    "another stage": (("COPY --from=build . /app",), "scripts/simple_count.py", False),
+    "a folder with one script": (("COPY . /app",), "small/simple_count.py", False),
+    "a copy": (("COPY . /app", "COPY count.py scripts/simple_count.py"), "scripts/simple_count.py", False),
+    "a download": (("COPY . /app", "RUN wget -O scripts/simple_count.py a.b/c"), "scripts/simple_count.py", False),
+}
+
+
+@each_case("name", [*IMAGES])
+def test_an_image_starts_a_script_of_the_folder_that_it_copies(name: str, checkout: Path) -> None:
+    instructions, script, is_absent = IMAGES[name]
+    files = ("scripts/count.py", "scripts/measure.py", "scripts/draw.py", "small/fit.py", "count.py", "src/a.py")
+    write_files(checkout, dict.fromkeys(files, "\n"))
+    lines = (
+        "FROM python:3.12",
+        "RUN pip install torch==2.8.0",
+        *instructions,
+        "WORKDIR /app",
+        f'CMD ["python", "{script}"]',
+    )
+    text = "\n".join((*lines, ""))
+    (checkout / "Dockerfile").write_text(text)
+    found = audit_text(text, str(checkout / "Dockerfile"), None, None).result.findings
+    fixes = [each.fix for each in found if each.id == "RUN182"]
+    assert fixes == ["Start scripts/count.py, if it is the script that is meant."] * is_absent
+
+
 def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None:
     for name in ("fit_tables.py", "fit_all_tables.py"):
         (checkout / name).write_text("\n")
