@@ -89,6 +89,7 @@ class Files:
         # Of a guide in a subdirectory the other one of root and subdirectory, or one that the guide does not enter.
         self.second_folder: Path | None = None
         self.own_names: frozenset[str] = frozenset()  # under which the guide clones its own repository
+        self.own_paths: dict[str, Path] = {}  # words of the command that are files of a clone of it -> files on disk
 
     def add(self, path: str, lines: tuple[Line, ...]) -> None:
         """Add a file of the text."""
@@ -176,6 +177,7 @@ class Files:
         inner = [(each / PurePosixPath(path)).parent for each in self._own_folders]
         # Of a guide in a subdirectory, the folder that has the directory.
         folder = next((each for each in inner if is_folder(each)), next(iter(inner), None))
+        folder = self.own_paths[path].parent if path in self.own_paths else folder
         return self._same_texts(Files(folder, *self.platforms))
 
     def on(self, platform: str) -> Files:
@@ -219,9 +221,12 @@ class Files:
         other.copies, other.on_disk = self.copies, self.on_disk
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
         other.root, other.is_repository, other.own_names = self.root, self.is_repository, self.own_names
+        other.own_paths = self.own_paths
         return other
 
     def _read(self, path: str) -> str | None:
+        if path in self.own_paths:
+            return self.on_disk.of(self.own_paths[path], self.root)
         if self.folder is None or not path or "://" in path or "\0" in path:
             return None
         # An absolute path is one of the target machine: only a file of that name next to the manifest can be it.

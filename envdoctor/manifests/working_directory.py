@@ -90,8 +90,8 @@ class WorkingDirectory:
         self.before_placeholder: str | None = None  # the directory that a reader leaves for one of its own
         self.is_unnamed_clone = False  # a clone whose address a reader is to replace, before a step enters it
         self.is_later_block = False  # after the block that enters a placeholder
-        folder = files.root if files.is_repository else files.folder
-        self.own_names = files.own_names or (own_names(folder) if folder else frozenset())
+        self.root = files.root if files.is_repository else files.folder
+        self.own_names = files.own_names or (own_names(self.root) if self.root else frozenset())
 
     def follow(self, command: Command) -> None:
         """Apply a command."""
@@ -118,6 +118,9 @@ class WorkingDirectory:
             self.previous, self.current = self.current, target
         elif words[:1] == ["popd"]:
             self.previous, self.current = self.current, self.previous
+        paths = {path for word in command.words for path in (word, word.partition("=")[2])}
+        self.own_files.own_paths.clear()
+        self.own_files.own_paths |= {path: file for path in paths if (file := self._file_of_clone(path))}
 
     def enter(self, folder: str, path: str) -> str:
         """The directory after WORKDIR in a Dockerfile: outside of all clones it is that of the own project."""
@@ -237,6 +240,19 @@ class WorkingDirectory:
         parts = path.rstrip("/").split("/")
         named = [index for index, part in enumerate(parts) if part and name_key(part) in self.own_names]
         return "/".join(parts[named[-1] :]) if named else ""
+
+    def _file_of_clone(self, text: str) -> Path | None:
+        """The file on disk that a path in a clone of the own project names: `/content/project/requirements.txt`."""
+        clones = {each for each, name in self.clones.items() if name_key(name) in self.own_names}
+        if not clones or self.root is None or "/" not in text or "://" in text:
+            return None
+        path = self._joined(text)
+        clone = self._clone(path)
+        # A guide clones in the directory in which it starts, and names it later.
+        parts = path.split("/") if text.startswith(("/", "~", "$")) and not clone else []
+        inner = [path[len(clone) + 1 :]] if clone in clones else []
+        inner += ["/".join(parts[end:]) for end, each in enumerate(parts, 1) if name_key(each) in self.own_names]
+        return next((self.root / each for each in inner if each and is_file(self.root / each)), None)
 
     def _clone(self, path: str) -> str:
         """The directory of the clone that contains a directory; empty if it is in none."""
