@@ -25,7 +25,7 @@ from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_li
 from envdoctor.redact.output import without_secrets
 
 BLOCK_BYTES = 1 << 20
-# Of a larger text the part between its start and its end is not read. A log takes about a second for 8 MiB.
+# Of a larger text the middle is not read. A log takes about a second for 8 MiB.
 START_BYTES, END_BYTES = 64 << 20, 64 << 20
 PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
 WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
@@ -39,9 +39,8 @@ HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 TRIES_PER_BLOCK = 200  # windows per literal and block
 EXCERPT_BYTES = 32 << 10  # of the start and of the end, for the facts in the text
 WATCHDOG_LINES = 1000  # reports of the NCCL watchdog, of all ranks together
-
 WORD = re.compile(r"[A-Za-z_]{3,}")
-# Prefixes of loggers, launchers and containers. They are removed before wrapped messages are joined.
+# Prefixes of loggers, launchers and containers, removed before wrapped messages are joined.
 PREFIX = re.compile(
     r"(?:[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
@@ -74,6 +73,7 @@ QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, tha
 IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 # A line of source code that is a string literal: a part of a message that a program may print.
 LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
+ADVICE = re.compile(r"\s*If you (?:get|see) .{0,120}\bmight be the cause\b")  # of a warning of bitsandbytes
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 
 
@@ -122,9 +122,9 @@ class _Search:
         return WINDOW_LENGTH if self.seconds < SLOW_SECONDS else SLOW_WINDOW_LENGTH
 
     def ignores(self, line: str, previous: str) -> bool:
-        """Whether the line is source code: a string literal, or an import and the pattern is not about imports."""
+        """Whether the line is advice or code: a string literal, or an import and the pattern is not about those."""
         reads_imports = self.reads_imports or "import" in self.pattern
-        return _is_literal(line, previous) or (not reads_imports and IMPORT.match(line) is not None)
+        return bool(_is_literal(line, previous) or ADVICE.match(line) or (not reads_imports and IMPORT.match(line)))
 
     def match(self, text: str, pattern: str = "") -> dict[str, str] | None:
         """The named groups of a match of the pattern, or of a part of it, in the text; None without a match."""

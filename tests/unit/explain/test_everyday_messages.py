@@ -257,3 +257,30 @@ def test_frequent_messages_of_libraries(text: str, cause: str, least: float) -> 
     first = all_causes(text)[0]
     assert (first.cause, first.confidence >= least) == (cause, True)
     assert first.find_out or first.confidence > UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("econml 0.6.1 has requirement sklearn~=0.21.0, but you'll have sklearn 0.22.1 which is incompatible.",
+         "dependency-pin-violated"),  # pip up to 20.2
+        ("[F] k2/csrc/eval.h:147: Check failed: e == cudaSuccess (98 vs. 0)  Error: invalid device function.",
+         "ext-arch-not-in-build"),
+        ("UserWarning: Can't initialize NVML\nRuntimeError: CUDA is required", "driver-not-loaded"),
+        ("ImportError: IProgress not found. Please update jupyter and ipywidgets.", "wrong-python-env"),
+    ],
+)  # fmt: skip
+def test_messages_with_other_words(text: str, cause: str) -> None:
+    assert cause in [each.cause for each in all_causes(text) if each.confidence >= SILENT]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TqdmWarning: IProgress not found. Please update jupyter and ipywidgets.",
+        "If you get `CUDA error: invalid device function` errors, the above might be the cause",
+        "/home/u/.config/matplotlib is not a writable directory\nMatplotlib created a temporary cache directory",
+    ],
+)
+def test_warnings_of_programs_that_continue(text: str) -> None:
+    assert not [each for each in all_causes(text) if each.confidence >= SILENT]
