@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,9 +28,13 @@ _LIKE_PYTHON = re.compile(r"|torchrun|accelerate|accelerate\.commands\.launch|to
 _PROJECT_FILES = ("setup.py", "setup.cfg")
 _OF_PROJECT = re.compile(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.flit\.\w+)\]")
 # What puts a directory on the path, or installs the project, in any text of the checkout.
+_ADDED = re.compile(
+    r"PYTHONPATH|sources root|pycharm|conda[ -]develop|add2virtualenv"
+    r"|(?:site-packages|sitecustomize|(?:echo|printf|pwd)\b[^\n]{0,160}>)[^\n]{0,80}\.pth\b",
+    re.IGNORECASE,
+)
 _SEARCHED = re.compile(
-    rf"PYTHONPATH|sources root|pycharm|conda[ -]develop|add2virtualenv|setup\.py\s+(?:develop|install)"
-    rf"|(?:site-packages|sitecustomize|(?:echo|printf|pwd)\b[^\n]{{0,160}}>)[^\n]{{0,80}}\.pth\b"
+    rf"{_ADDED.pattern}|setup\.py\s+(?:develop|install)"
     rf"|\bpip3? install\s[^\n`]{{0,200}}?(?:-e\s|--editable|[\s\"']\.{{1,2}}(?:[\[/\"'\s]|$))"
     rf"|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install|run)\b|(?m:^\s*-e\s)|{UNREAD_COMMANDS}",
     re.IGNORECASE,
@@ -64,8 +68,8 @@ def module_is_not_in_a_searched_directory(context: GuideContext) -> Iterator[Pro
     `python tools/train.py` searches tools/ and not the current directory; a program that an installation puts on PATH
     searches the directory above its package. Left out if a file of the program changes `sys.path`, if a text of the
     checkout sets PYTHONPATH or installs the project, and if a package of the environment has the module. A warning
-    if the project can be installed and no text does it. An installation of a setup.py whose find_packages() finds no
-    directory with __init__.py makes no module available.
+    if the project can be installed and no text does it; a shell script that no other text names is another setup.
+    An installation of a setup.py whose find_packages() finds no directory with __init__.py makes no module available.
     Also reported: `python -m detect.train` for a package of one folder of the checkout that the guide does not enter.
     """
     checkout = context.guide.checkout
@@ -185,7 +189,8 @@ def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch, found:
     nor if it installs no module.
     """
     texts = [each for each in sorted(checkout.paths, key=lambda path: path.count("/")) if _TEXT.fullmatch(each)]
-    text = "\n".join((*context.guide.lines, *map(checkout.text, texts[:_MAX_TEXTS])))
+    texts = texts[:_MAX_TEXTS]
+    text = "\n".join((*context.guide.lines, *map(checkout.text, texts)))
     if not launch.program.script:
         return "PYTHONPATH" in text
     if not found.folder and _finds_no_package(checkout):
@@ -198,9 +203,25 @@ def _is_set_up(context: GuideContext, checkout: Checkout, launch: Launch, found:
         for step in context.trace.installs
         for each in step.action.requirements
     )
+    others = _other_setups(context, checkout, texts)
+    if is_folder or any(_ADDED.search(checkout.text(each)) for each in others):
+        return True
     # The text of a script of the checkout is read itself.
-    unread = _RUN_SCRIPT.sub(lambda found: "" if checkout.of_name(found[1]) else found[0], text)
-    return is_folder or _SEARCHED.search(unread) is not None
+    text = "\n".join((*context.guide.lines, *(checkout.text(each) for each in texts if each not in others)))
+    return _SEARCHED.search(_RUN_SCRIPT.sub(lambda run: "" if checkout.of_name(run[1]) else run[0], text)) is not None
+
+
+def _other_setups(context: GuideContext, checkout: Checkout, texts: Sequence[str]) -> set[str]:
+    """The shell scripts that no other text names, where the guide installs packages without them."""
+    scripts = (
+        {each: posixpath.basename(each) for each in texts if each.endswith(".sh")} if context.trace.installs else {}
+    )
+    guide = "\n".join(context.guide.lines)
+    return {
+        script
+        for script, name in scripts.items()
+        if name not in guide and not any(name in checkout.text(each) for each in texts if each != script)
+    }
 
 
 def _problem(context: GuideContext, checkout: Checkout, launch: Launch, found: _Unsearched) -> Problem:
