@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envdoctor.knowledge.versions import major_minor, satisfies
+from envdoctor.knowledge.versions import is_prerelease, major_minor, satisfies
 from envdoctor.locking.source_releases import name_and_specifier
 from envdoctor.resolution.step import StepSolution
 
@@ -23,6 +23,11 @@ def pin_of(line: str) -> str:
 def is_older(version: str, than: str) -> bool:
     """Whether a release comes before another one."""
     return satisfies(version, f"<{than}") is True
+
+
+def takes_prerelease(newer: StepSolution, solution: StepSolution) -> bool:
+    """Whether a solution has a pre-release in place of a release: uv takes one where a limit permits nothing else."""
+    return any(is_prerelease(version) for _, version in newer.versions.items() - solution.versions.items())
 
 
 def series(version: str) -> tuple[int, int]:

@@ -17,23 +17,20 @@ from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
-from envdoctor.knowledge.versions import newest_patch, public_part
+from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, newer_source, releases_to_build
 from envdoctor.locking.step_conflicts import (
-    BOUND_TO_TORCH,
     absent_extras,
     absent_requirement,
-    accepted_by,
     among_pins,
     describe_conflict,
     requiring_requirements,
-    without_excluded,
-    without_parts_of_torch,
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
-from envdoctor.locking.step_series import is_older, names_of_pip, pin_of, pins_of, series
+from envdoctor.locking.step_selection import companion_first, dependencies_first, keep_installed
+from envdoctor.locking.step_series import is_older, names_of_pip, pin_of, series, takes_prerelease
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import is_for_x86_only
@@ -48,7 +45,6 @@ _MAX_PASSED_OVER = 4
 _MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
 _MAX_REFUSED = 4  # packages whose older releases pip refuses as well
-_MAX_RELEASED = 10  # runs with fewer installed releases each
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 # Of a long explanation, only the end is kept.
 _NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
@@ -107,12 +103,14 @@ class UvStepSolver:
                     break
                 solution = self._solve(question)
             if solution and not question.is_of_uv:
-                solution = self._companion_first(question, self._named_first(question, solution))
+                solution = self._named_first(question, solution)
+                solution = dependencies_first(self.solve, self.index, question, solution)
+                solution = companion_first(self.solve, question, solution)
                 solution = self._with_refused(question, solution)
             if solution and question.is_of_uv:
                 solution = self._with_older_builds(question, solution)
             if solution and self.sources.extra_indexes:
-                solution = self._keep_installed(question, solution)
+                solution = keep_installed(self.solve, question, solution)
             self.solved[question] = solution
         solution = self.solved[question]
         if solution and solution.conflict and problem.has_other_index:
@@ -206,23 +204,12 @@ class UvStepSolver:
             newer = self._solution(attempt)
             first = names_of_pip(question.requirements)
             before = [each for each in first[: first.index(name)] if each in solution.versions]
-            if newer.versions and not any(
+            is_worse = takes_prerelease(newer, solution) or any(
                 is_older(newer.versions.get(each, "0"), solution.versions[each]) for each in before
-            ):
+            )
+            if newer.versions and not is_worse:
                 solution = newer
         return solution
-
-    def _companion_first(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
-        """The solution with the newest torchvision, for which pip replaces an installed torch.
-
-        sentence-transformers 2.2.2 requires it: pip 26.3 replaces torch 2.7.1+cu118 (tried 2026-11-29), uv keeps it.
-        """
-        installed = {leading_name(pin) for pin in question.preferences}
-        current = public_part(solution.versions.get("torchvision", ""))
-        if not current or "torch" not in installed or "torchvision" in installed:
-            return solution
-        attempt = self._run(question._replace(constraints=(*question.constraints, f"torchvision>{current}")))
-        return self._solution(attempt) if attempt.lines else solution
 
     def _with_refused(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the packages of which pip accepts no release that the others permit.
@@ -271,34 +258,10 @@ class UvStepSolver:
                 return found
         return solution
 
-    def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
-        """The solution with the installed releases that its new packages accept.
-
-        Of several indexes, uv takes a preference from the first one that has the release; for a constraint, it reads
-        all. The installed releases of the solution stay: else uv would exchange torch to keep an old setuptools.
-        """
-        installed, solved = {*question.preferences}, {*pins_of(solution)}
-        changed = {pin for pin in installed - solved if leading_name(pin) in solution.versions}
-        accepted = accepted_by(question.requirements, changed)
-        replaced = {leading_name(pin) for pin in changed - accepted}  # by the requirements, such as torch<2.14
-        kept = without_parts_of_torch(accepted, replaced)
-        named = {leading_name(text) for text in question.requirements}
-        named |= set() if question.is_of_uv else {"torchvision"}  # the newest one, see _companion_first
-        known = {leading_name(pin) for pin in installed} - replaced
-        held = sorted(without_parts_of_torch(installed & solved, replaced))
-        chosen = [
-            pin for pin in pins_of(solution)
-            if leading_name(pin) not in known and (leading_name(pin) in named or not BOUND_TO_TORCH.match(pin))
-        ]  # fmt: skip
-        runs = iter(range(_MAX_RELEASED))
-        while kept and next(runs, None) is not None:
-            preferences = tuple(pin for pin in question.preferences if pin not in kept)
-            constraints = (*question.constraints, *chosen, *held, *sorted(kept))
-            attempt = self._run(question._replace(preferences=preferences, constraints=constraints))
-            if attempt.lines:
-                return self._solution(attempt)
-            kept = without_excluded(kept, attempt.output)
-        return solution
+    def solve(self, question: StepQuestion) -> tuple[StepSolution, str]:
+        """The solution of one run, without packages if there is none, and what uv prints then."""
+        attempt = self._run(question)
+        return self._solution(attempt), attempt.output
 
     def _solution(self, attempt: _Attempt) -> StepSolution:
         versions: dict[str, str] = {}

@@ -17,6 +17,7 @@ from support.source_packages import write_sdist
 from envdoctor.commands.audit_file import audit_file
 from envdoctor.download.sources import Sources
 from envdoctor.locking.step_conflicts import describe_conflict
+from envdoctor.locking.step_selection import companion_first, keep_installed
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.index_facts import IndexedRelease
@@ -72,6 +73,7 @@ def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolve
         ("files limits-files", "", {"limits-files": "1.0", "files": "2.0"}),  # pip selects the first one first
         ("limits-files files-user", "limits-files==1.0", {"limits-files": "1.0", "files": "2.0"}),
         ("limits-files files-user", "limits-files==2.0", {"limits-files": "2.0", "files": "1.0"}),  # uv replaces it
+        ("limits-files files-user pinned held", "", {"held": "1.0"}),  # no pre-release
     ],
 )
 def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
@@ -80,12 +82,13 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     """uv returns after many conflicts to a dependency, and then selects an old release of what limits it."""
     for name, version, requires in (
         ("files", "1.0", []), ("files", "2.0", []), ("files-user", "1.0", ["files"]),
-        ("limits-files", "1.0", ["files"]), ("limits-files", "2.0", ["files<2"]),
+        ("limits-files", "1.0", ["files"]), ("limits-files", "2.0", ["files<2"]), ("pinned", "1.0", ["held<2"]),
+        ("held", "1.0", []), ("held", "1.1rc1", []), ("held", "2.0", []),
     ):  # fmt: skip
         write_wheel(tmp_path / "wheels", name, version, requires=requires)
     audit(tmp_path, sh(f"pip install {requirements}"), solver)
     (question,) = solver.solved
-    old = StepSolution({"limits-files": "1.0", "files": "2.0", "files-user": "1.0"})
+    old = StepSolution({"limits-files": "1.0", "files": "2.0", "files-user": "1.0", "held": "1.0"})
     question = question._replace(preferences=tuple(filter(None, [before])))
     found_by_pip = solver._named_first(question, old).versions
     assert {name: found_by_pip[name] for name in selected} == selected
@@ -101,10 +104,10 @@ def test_the_torchvision_of_a_dependency_replaces_torch_by_pip(solver: UvStepSol
     audit(tmp_path, sh("pip install torch==2.7.1", "pip install vision-user"), solver)
     question = next(each for each in solver.solved if "vision-user" in each.requirements)
     kept = StepSolution({"vision-user": "1.0", "torch": "2.7.1", "torchvision": "0.22.1"})
-    assert solver._companion_first(question, kept).versions["torch"] == "2.15.0"
+    assert companion_first(solver.solve, question, kept).versions["torch"] == "2.15.0"
     replaced = StepSolution({"vision-user": "1.0", "torch": "2.15.0", "torchvision": "0.29.2"})
-    assert solver._keep_installed(question, replaced).versions["torch"] == "2.15.0"
-    of_uv = solver._keep_installed(question._replace(is_of_uv=True), replaced)
+    assert keep_installed(solver.solve, question, replaced).versions["torch"] == "2.15.0"
+    of_uv = keep_installed(solver.solve, question._replace(is_of_uv=True), replaced)
     assert (of_uv.versions["torch"], of_uv.versions["torchvision"]) == ("2.7.1", "0.22.1")
 
 
