@@ -43,7 +43,7 @@ def can_come_from_elsewhere(
     clones = {repository_name(each.url) for each in _clones(guide)}
     if path.startswith("..") or first in built or _is_placeholder(checkout, path) or first in clones:
         return True
-    if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
+    if any(first in each for each in submodule_paths(checkout)):
         return True
     if _is_of_linked_project(guide, name):
         return True
@@ -56,6 +56,11 @@ def can_come_from_elsewhere(
         if is_shown and made.search(line):
             return True
     return False
+
+
+def submodule_paths(checkout: Checkout) -> list[str]:
+    """The directories of the checkout whose files come from other repositories."""
+    return re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))
 
 
 def _is_placeholder(checkout: Checkout, path: str) -> bool:

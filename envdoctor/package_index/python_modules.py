@@ -79,7 +79,8 @@ def _is_dynamic(tree: ast.Module, names: dict[str, Definition]) -> bool:
         if name in DYNAMIC:
             return True
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Attribute) and node.value.attr == "modules":  # sys.modules[...] =
+            # sys.modules[...] =, this_module.__dict__[...] =
+            if isinstance(node.value, ast.Attribute) and node.value.attr in ("modules", "__dict__"):
                 return True
             if isinstance(node.value, ast.Call):  # globals()[...] =
                 return True

@@ -40,7 +40,7 @@ QUOTED = re.compile(r"""["'](\w+)["']""")
 EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")
 OPENNESS = ("closed", "python", "open")
 IGNORED = {"TYPE_CHECKING", "logger", "annotations"}
-MAKES_NAMES = re.compile(r"^(?!def )(?:.*\W)?(?:globals\(\)|vars\(|exec\(|setattr\()", re.MULTILINE)
+MAKES_NAMES = re.compile(r"^(?!def )(?:.*\W)?(?:globals\(\)|vars\(|exec\(|setattr\(|\w+\.__dict__\[)", re.MULTILINE)
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 LAZY = re.compile(r"_LazyModule|lazy_loader|_import_structure|lazy\.attach")
 ASSIGNED = re.compile(r"^(\w+)[ \t]*(?::[^=\n]+)?=[^=]", re.MULTILINE)

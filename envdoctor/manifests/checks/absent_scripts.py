@@ -19,7 +19,7 @@ from envdoctor.manifests.checks.left_out_folders import has_options_of
 from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_scripts
 from envdoctor.manifests.checks.sibling_projects import scripts_of_siblings
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another
+from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another, submodule_paths
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
@@ -120,7 +120,10 @@ def _has_longer_folders(files: Sequence[str], path: str) -> bool:
 
 def _is_there(checkout: Checkout, launch: Launch) -> bool:
     folders = (*launch.folders, checkout.root)
-    return launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders)
+    if launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders):
+        return True
+    started = [f"{checkout.relative(each / launch.program.script)}" for each in launch.folders]
+    return any(script.startswith(f"{each}/") for each in submodule_paths(checkout) for script in started)
 
 
 def _problem(context: GuideContext, group: Sequence[_Absent]) -> Problem:

@@ -12,6 +12,7 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.wheel_builds import COMPATIBLE
 
 BUILDS = "https://pytorch-geometric.readthedocs.io/en/latest/install/installation.html"
 # `whl/torch-2.5.0+cu124.html`, `mmcv/dist/cu111/torch1.10.0/index.html`, `wheels/py38_cu113_pyt1100/download.html`.
@@ -52,7 +53,7 @@ def page_of_wheels_is_for_another_torch(context: GuideContext) -> Iterator[Probl
         if not names or not torch or not torch.version or page in seen or _is_of_reader(context, action.line):
             continue
         installed = ".".join(map(str, dotted_numbers(torch.version)[:2]))
-        if installed == version:
+        if installed == version or all((each, version, installed) in COMPATIBLE for each in names):
             continue
         seen.add(page)
         is_pinned = any(each.pin for each in compiled)

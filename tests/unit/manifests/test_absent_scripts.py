@@ -103,6 +103,15 @@ def test_most_scripts_of_the_own_clone_are_absent(checkout: Path) -> None:
     assert not _scripts(checkout, own, "python small_data/a.py", "python small_data/b.py", "python small_data/c.py")
 
 
+def test_a_script_of_a_submodule_is_there_after_a_recursive_clone(checkout: Path) -> None:
+    own = f"git clone --recursive https://github.com/a/{checkout.name}"
+    steps = (own, "bash scripts/run_zs.sh", "cd deep/parts/raft", "./build_all.sh", "cd ../../..")
+    (checkout / "deep/parts/raft").mkdir(parents=True)
+    before = _scripts(checkout, *steps)
+    (checkout / ".gitmodules").write_text('[submodule "raft"]\n\tpath = deep/parts/raft\n\turl = https://a.b/raft\n')
+    assert [[each.line for each in found] for found in (before, _scripts(checkout, *steps))] == [[6], []]
+
+
 IMAGES: dict[
     str, tuple[tuple[str, ...], str, bool]
 ] = {  # instructions before CMD, its script, and whether it is absent

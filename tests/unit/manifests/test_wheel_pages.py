@@ -35,6 +35,9 @@ SOUND: dict[str, tuple[str, ...]] = {
         "pip install torch==2.3.1", "# Replace 2.1.0 with your version of PyTorch",
         f"pip install torch-scatter==2.1.2 -f {PYG}",
     ),
+    "a torch that the wheels run with": (
+        "pip install torch==2.5.1", "pip install flashinfer -i https://flashinfer.ai/whl/cu121/torch2.4/",
+    ),
     "PyTorch3D for the same torch": ("pip install torch==1.10.2", f"pip install pytorch3d -f {PYTORCH3D}"),
 }  # fmt: skip
 
