@@ -90,8 +90,10 @@ def confirmed(
     """The findings for an assumed Python: those that another Python does not have become `unknown`.
 
     With the same releases there, a finding holds there as well. Of the others, `evaluate` runs the rules again.
+    A Python for which a step has no solution shows nothing about it.
     """
     dependent = [each for each in findings if depends_on_python(each, context)]
+    dependent = [each for each in dependent if _has_solution(each, other) or not _has_solution(each, context)]
     differing = [each for each in dependent if not _has_same_releases(each, context, other)]
     if not differing:
         return list(findings)
@@ -110,6 +112,12 @@ def confirmed(
         else each
         for each in findings
     ]
+
+
+def _has_solution(finding: Finding, context: GuideContext) -> bool:
+    """Whether the step of a finding has a solution with the Python of a context."""
+    step = step_of(context, finding.line, {item.fact for item in finding.evidence})
+    return step is not None and step.resolution.state not in ("conflict", "unresolved")
 
 
 def _places(finding: Finding) -> Iterator[tuple[object, ...]]:

@@ -82,6 +82,8 @@ class Solver:
     def __call__(self, problem: StepProblem) -> StepSolution:
         self.pythons.append(problem.target.python)
         own = self.versions.get(problem.target.python, self.versions["3.12"])
+        if "" in own.values():
+            return StepSolution(conflict="Because transformers requires Python>=3.11")
         names = {each.name for each in problem.requirements}
         chosen = {name: own[name] for name in names & own.keys()}
         return StepSolution(chosen, {}, frozenset({"mmcv"} & chosen.keys()))
@@ -102,6 +104,12 @@ PYTHONS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "a release without it": ("5.17.0", "4.51.3", (), "unknown"),
     "the guide names its Python": ("5.17.0", "4.51.3", ("uv venv --python 3.12", ". .venv/bin/activate"), "error"),
 }
+
+
+def test_a_python_without_a_solution_contradicts_no_finding() -> None:
+    solver = Solver({"3.12": NEW | {"transformers": "5.17.0"}, "3.10": {"transformers": ""}})
+    assert [each.status for each in findings(sh(PINS), solver, "RUN003")] == ["error"]
+    assert "3.10" in solver.pythons
 
 
 @each_case("name", [*PYTHONS])
