@@ -23,6 +23,9 @@ _COMMAND = re.compile(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
 
 def _read_block(kind: str, language: str, text: str, name: str, files: Files) -> Document:
+    """A file of one block. In a folder of the repository that it clones, its commands run in the root."""
+    if files.folder and repository_of(files.folder) != files.folder.absolute():
+        files = _files_of_clone(text, name, files, is_readme=False)
     guides = guides_of_code([Block(language, "", numbered(text))], text, name, files)
     return Document(kind, tuple(guides), unread=unread_parts(guides, files))
 
@@ -72,7 +75,7 @@ def files_of_guide(text: str, name: str, files: Files) -> Files:
 
 def read_notebook(text: str, name: str, files: Files) -> Document:
     """A Jupyter notebook: `!pip` and `%pip` lines, `%%bash` cells, and Python code."""
-    files = _files_of_notebook(text, name, files)
+    files = _files_of_clone(text, name, files, is_readme=True)
     blocks = []
     for block in cell_blocks(text):
         first = block.lines[0][1].strip() if block.lines else ""
@@ -84,8 +87,8 @@ def read_notebook(text: str, name: str, files: Files) -> Document:
     return Document("notebook", tuple(guides), unread=unread_parts(guides, files))
 
 
-def _files_of_notebook(text: str, name: str, files: Files) -> Files:
-    """The files of the repository that a notebook is in, if it clones this repository."""
+def _files_of_clone(text: str, name: str, files: Files, *, is_readme: bool) -> Files:
+    """The files of the repository that a notebook, a script or a Dockerfile is in, if it clones this repository."""
     if files.folder is None or name == STANDARD_INPUT:
         return files
     folder = files.folder.absolute()
@@ -94,7 +97,7 @@ def _files_of_notebook(text: str, name: str, files: Files) -> Files:
     if root == folder and name_key(folder.parent.name) in cloned:  # an archive without .git
         root = folder.parent
     names = own_names(root)
-    return files.of_repository(root, names, is_readme=True) if cloned & names else files
+    return files.of_repository(root, names, is_readme=is_readme) if cloned & names else files
 
 
 def read_web_page(text: str, name: str, files: Files) -> Document:

@@ -40,6 +40,11 @@ READ: dict[str, tuple[str, str]] = {
         "Dockerfile",
         _lines("FROM python:3.12", f"RUN {CLONE} /opt/z", "RUN pip install -r /opt/z/parts/app/all.txt"),
     ),
+    "a script of a folder": ("tools/setup.sh", _lines(CLONE, "cd zero-fit", "pip install -r parts/app/all.txt")),
+    "an image of a folder": (
+        "docker/Dockerfile",
+        _lines("FROM python:3.12", f"RUN {CLONE} /opt/z", "WORKDIR /opt/z", "RUN pip install -r parts/app/all.txt"),
+    ),
     "a guide": ("README.md", sh("cd /opt", CLONE, f"pip install -r /opt/{FILE}")),
     "a relative path of a guide": ("README.md", sh(CLONE, f"pip install -r {FILE}")),
 }
