@@ -9,6 +9,7 @@ from typing import Literal
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, Refused
+from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
 from envdoctor.environment.managed import read_install_record
@@ -73,7 +74,7 @@ def read_verification_status(interpreter: Path, driver: str, gpus: Sequence[str]
 def read_benchmark_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> BenchmarkStatus | None:
     """The stored benchmark, compared with this driver and these GPUs; None if there is none."""
     path = bench_path(interpreter)
-    if not path.exists():  # avoids importing the table of GPU speeds
+    if not exists(path):  # avoids importing the table of GPU speeds
         return None
     try:
         bench = read_bench(path)
@@ -166,7 +167,7 @@ def require_verified(interpreter: Path) -> Verification:
     verify = command_line("envdoctor", "verify", "--python", interpreter)
     hint = f"{verify}; to skip this check: envdoctor train --unverified"
     path = verification_path(interpreter)
-    if not path.exists():
+    if not exists(path):
         raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)
     verification = read_verification(path)
     driver, gpus = read_driver_and_gpus()

@@ -15,6 +15,7 @@ from envdoctor.commands.report.gather import collect, redact_data
 from envdoctor.commands.report.records import IssueReport
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.paths import is_file
 from envdoctor.core.record import Record
 from envdoctor.pages.chart import Chart, Key
 from envdoctor.redact.identity import Identity, read_identity
@@ -73,7 +74,7 @@ def page_contents(
 
 
 def _read_benchmark(interpreter: Path | None, notes: list[str]) -> BenchmarkReport | None:
-    if interpreter is None or not bench_path(interpreter).is_file():
+    if interpreter is None or not is_file(bench_path(interpreter)):
         return None
     try:
         return read_bench(bench_path(interpreter))

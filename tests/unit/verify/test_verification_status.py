@@ -225,3 +225,8 @@ def test_check_of_a_recorded_machine_has_null_results(tmp_path: Path) -> None:
     data = envelope(envdoctor("check", "--machine", "h200", "--format", "json", home=tmp_path))["data"]
     assert data["verification"] is None
     assert data["benchmark"] is None
+
+
+def test_an_inaccessible_state_directory_has_no_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("x" * 300)))  # no system permits this name
+    assert verify_status.read_benchmark_status(tmp_path / "bin/python", "", ()) is None
