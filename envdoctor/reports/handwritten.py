@@ -161,7 +161,7 @@ def _record_package(section: Section, key: str, value: str) -> bool:
 def _record_torch(section: Section, value: str) -> bool:
     """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `torch==2.7.0.dev2025+cu124 (nightly)`, `nightly, cu111`, `2.6.0 (CPU)`."""
     if value.lower() == NOT_INSTALLED:
-        section.set_absent("stack.torch", "torch is not installed, as the report says")
+        section.set_absent("stack.torch", "the report states that torch is not installed")
         return True
     value = re.sub(r"^(?:py)?torch\s?(?:==|=|:)?\s?(?=v?\d)", "", value, flags=re.IGNORECASE)
     match = VERSION.match(value)

@@ -122,7 +122,7 @@ def _is_there(checkout: Checkout, launch: Launch) -> bool:
     folders = (*launch.folders, checkout.root)
     if launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders):
         return True
-    started = [f"{checkout.relative(each / launch.program.script)}" for each in launch.folders]
+    started = [checkout.relative(each / launch.program.script) for each in launch.folders]
     return any(script.startswith(f"{each}/") for each in submodule_paths(checkout) for script in started)
 
 

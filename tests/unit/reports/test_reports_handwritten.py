@@ -209,7 +209,7 @@ def test_an_instance_type_is_no_gpu(text: str, gpus: list[str]) -> None:
         ("PyTorch: not installed\ntensorflow: 2.15.0", False),  # a program of TensorFlow needs none
     ],
 )
-def test_a_report_that_says_that_torch_is_not_installed(line: str, is_absent: bool) -> None:
+def test_a_report_without_an_installed_torch(line: str, is_absent: bool) -> None:
     report = parse_report(f"OS: Ubuntu 22.04\nPython version: 3.10.12\n{line}\n")
     found = [each.id for each in evaluate(report.machine, report.stack) if each.status == "error"]
     assert found == (["PY001"] if is_absent else [])
