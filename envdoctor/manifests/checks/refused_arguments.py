@@ -24,7 +24,7 @@ _SEVERAL = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?\s*==\s*[\w.+*]+\s+[A-Z
 _CORRECTIONS = (
     (
         re.compile(r"[\w.-]+=[\w.!+]+=[\w.]+"),
-        "The file is a list of conda: write it with `pip list --format=freeze`.",
+        "A list of conda: write torch and the lines with =pypi_0 as NAME==VERSION, and remove the others.",
     ),
     (re.compile(r".*\.txt"), r"Write -r \g<0>."),
     (re.compile(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])"), r"Write \1\3\2."),

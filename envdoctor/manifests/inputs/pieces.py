@@ -17,6 +17,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 
 Piece = Block | Action
 _MAX_ACTIONS = 3000
+_MAX_INVALID = 3  # requirements named one by one; a file with more is in another format
 _VERSION_TAG = re.compile(r"@v?\d+(?:\.\d+)+(?:#|$)")
 
 
@@ -93,7 +94,10 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         if not requirement.has_valid_specifier
     ]
     of_conda = list(dict.fromkeys(text for tool, text in invalid if tool == "conda"))
-    versions = [f"{text}: its version is not valid" for tool, text in invalid if tool != "conda"]
+    others = list(dict.fromkeys(text for tool, text in invalid if tool != "conda"))
+    versions = [f"{text}: its version is not valid" for text in others]
+    if len(others) > _MAX_INVALID:  # a list in another format
+        versions = [f"{others[0]} and {len(others) - 1} more packages: their versions are not valid"]
     if of_conda:  # an export has hundreds of libraries with versions such as 9b and 1.1.1k
         further = f" and {len(of_conda) - 1} more packages of conda" if len(of_conda) > 1 else ""
         versions.append(f"{of_conda[0]}{further}: a version that pip cannot compare")

@@ -47,3 +47,16 @@ def test_versions_of_libraries_of_conda_are_one_line(tmp_path: Path) -> None:
     assert unread == (
         "`jpeg=9b=h024ee3a_2` (line 2) and 2 more packages of conda: a version that pip cannot compare",
     )
+
+
+def test_a_list_of_conda_for_pip_is_one_line(tmp_path: Path) -> None:
+    items = (
+        "_libgcc_mutex=0.1=main",
+        "absl-py=1.4.0=pypi_0",
+        "trl=0.7.1=pypi_0",
+        "peft=0.5.0=pypi_0",
+        "torch=2.0.1=py310",
+    )
+    text = "".join(f"{each}\n" for each in items)
+    unread = audit_text(text, str(tmp_path / "requirements.txt"), None, NoSolver()).result.coverage.unread
+    assert unread == ("`absl-py=1.4.0=pypi_0` (line 2) and 3 more packages: their versions are not valid",)
