@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from packaging.requirements import Requirement
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests import CorrectedSet
@@ -61,7 +61,11 @@ def way_to_build(pin: str, corrected: CorrectedSet, versions: Mapping[str, str])
         return FAILING_BUILD.format(f"{fix[:1].lower()}{fix[1:]}".rstrip("."))
     needs = needs_of_build(name)
     installed = {*versions, *corrected.contained, *(each.name for each in corrected.dropped)}
-    way = BUILT_WITHOUT_TORCH if installed.isdisjoint(_TORCH) else BUILT_FROM_SOURCE
+    if installed.isdisjoint(_TORCH):
+        way = BUILT_WITHOUT_TORCH
+    else:
+        further = [each for each in corrected.build_needs.get(name, ()) if leading_name(each) not in installed]
+        way = BUILT_FROM_SOURCE.replace(" wheel`", f" {shlex.join(['wheel', *further])}`")
     return way.format(shlex.quote(pin)) + (f"; {needs}" if needs else "")
 
 

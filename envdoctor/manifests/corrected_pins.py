@@ -14,6 +14,7 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, is_older_than_table, published_releases, usable_release
 from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.manifests.build_needs import needs_of_builds
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
 from envdoctor.manifests.dropped_packages import (
@@ -87,6 +88,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     is_python_assumed: bool = False  # the guide names none
     built_later: tuple[str, ...] = ()  # solved pins of the guide's packages that have only a source archive
     source_only: tuple[str, ...] = ()  # pins of releases that have no wheel, as the audit found
+    build_needs: dict[str, tuple[str, ...]] = {}  # of those, besides setuptools and wheel
     failing_builds: dict[str, str] = {}  # packages without a wheel whose build fails, with what to do
     from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
     built_with_torch: tuple[str, ...] = ()  # packages to whose isolated build tool.uv of the project adds torch
@@ -162,7 +164,6 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     dropped += [DroppedPackage(name, reason) for name, reason in left.items() if name not in named]
     period_end = estimate_period_end(environment.state)
     sources = source_projects(context, environment.state, period_end)
-    is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
@@ -174,7 +175,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         stated_cuda=stated_cuda(context.guide, environment.state, cuda),
         is_partial=environment.state.resolution == "partial",
         unfit=unfit_torch(context, environment),
-        exclude_newer=period_end if is_earlier else "",
+        exclude_newer=period_end if period_end < context.trace.today else "",
         image=environment.state.image,
         contained=_image_packages(environment),
         requirements=tuple(pin.spec for pin in pins),
@@ -184,6 +185,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         extras=_extras(environment),
         oldest_day=_oldest_day(environment.state),
         source_only=tuple(releases_without_a_wheel(context, environment.state)),
+        build_needs=needs_of_builds(context, environment.state),
         from_pages=commands_with_pages(context, environment.state),
         built_with_torch=tuple(sorted(frozenset().union(*_built_with_torch(context, environment.state)))),
         dropped=tuple(mark_uncompared(dropped, sources)),

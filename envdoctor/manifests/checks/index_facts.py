@@ -10,6 +10,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import parse_requirement, required_specifier, requirements_of_release
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.build_needs import packages_of_imports
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
@@ -46,7 +47,6 @@ _WHEN = {
     "call": "in a function",
 }
 _WITH_REMOVALS = ("torch", "torchvision", "torchaudio")
-_PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
 
 
 @rule(
@@ -258,7 +258,7 @@ def _failing_build(
 ) -> Problem:
     line = line_of(context, package.line or install.action.line, package.reason)
     modules = " and ".join(each.module for each in found)
-    needed = [_PACKAGES.get(each.module, each.module.replace("_", "-")) for each in found]
+    needed = packages_of_imports(found)
     needed += [] if "setuptools<82" in needed else [setuptools_for(install.before)]
     pin = f"{package.name}=={package.version}"
     removed = " (setuptools 82 removed pkg_resources)" if "pkg_resources" in modules else ""

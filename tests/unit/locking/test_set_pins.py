@@ -51,6 +51,13 @@ def test_a_set_without_torch_builds_in_isolation(
     assert f"`{start}" in way_to_build("jittor==1.3.11.0", corrected, versions)
 
 
+def test_a_build_without_isolation_gets_what_its_archive_needs() -> None:
+    needs = {"faces": ("numpy", "cython<3")}
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", build_needs=needs)
+    way = way_to_build("faces==0.7.3", corrected, {"torch": "2.5.1", "numpy": "1.26.4"})
+    assert "`uv pip install pip 'setuptools<82' wheel 'cython<3'` and `uv pip install --no-build-isolation f" in way
+
+
 def test_no_command_builds_a_release_whose_build_fails() -> None:
     corrected = CorrectedSet(
         architecture="x86_64", glibc="2.35", failing_builds={"pyext": "Create A with Python 3.10."}

@@ -6,8 +6,11 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
+from envdoctor.manifests import audit_paths
+from envdoctor.manifests.guide import parse_guide
 from envdoctor.resolution.index_facts import (
     BuildFailure,
+    BuildFiles,
     IndexedRelease,
     RustBuild,
 )
@@ -116,3 +119,13 @@ def test_a_build_fails_with_the_tools_of_today(name: str) -> None:
     assert [each.status for each in found] == ([status] if status else [])
     assert all(fix in each.fix for each in found)
     assert findings(sh(*steps), FixedSolver(index, {"vocoder": version}), "RUN223") == []  # it has a wheel
+
+
+def test_a_set_has_what_the_builds_need() -> None:
+    index = FixedIndex(MMCV)
+    files = BuildFiles("mmcv-1.7.0.tar.gz", "", ["setuptools>=40", "Cython<3", 'six; python_version < "3.9"'])
+    index.files["mmcv 1.7.0"] = files
+    solver = FixedSolver(index, {"mmcv": "1.7.0"}, ["mmcv"])
+    guide = parse_guide(sh(*IN_PYTHON, "pip install mmcv==1.7.0"), "guide.md")
+    main = audit_paths(guide, [guide], solver=solver).main
+    assert main.build_needs == {"mmcv": ("cython<3",)}
