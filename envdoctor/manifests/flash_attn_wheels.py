@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import TorchPairing, torch_pairings
 from envdoctor.knowledge.versions import minor_of, satisfies
 
 NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
+# python_requires of setup.py, and cuda-version of .github/workflows/publish.yml at the tags, 2026-11-29.
+_WITHOUT_PYTHON_38 = "2.7.1"
+_WITHOUT_CUDA_11 = "2.7.4"
 
 
 def has_release_wheel(version: str, torch: str, python: str, platform: str, abi: str = "") -> bool | None:
@@ -27,6 +31,15 @@ def has_release_wheel(version: str, torch: str, python: str, platform: str, abi:
         return False
     newest_minor = 12 if minor_of(torch) == "2.4" else 13
     return not python or (9 <= int(python.partition(".")[2] or 0) <= newest_minor)
+
+
+def release_with_wheel(torch: str, cuda: str, python: str, platform: str) -> str:
+    """The newest release that has a wheel for torch, its CUDA version ("11.8") and Python; empty if there is none."""
+    limits = [_WITHOUT_PYTHON_38] if python and satisfies(python, "<3.9") else []
+    limits += [_WITHOUT_CUDA_11] if cuda.startswith("11.") else []
+    versions = (row.version for row in published_releases("flash-attn"))
+    fitting = (each for each in versions if all(satisfies(each, f"<{limit}") for limit in limits))
+    return next((each for each in fitting if has_release_wheel(each, torch, python, platform)), "")
 
 
 def torch_of_wheels(version: str) -> tuple[str, str, str]:

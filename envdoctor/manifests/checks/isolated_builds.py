@@ -12,18 +12,19 @@ from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.published import PublishedRelease, find_release, releases_in_range
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
-from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, ISOLATION, possible_builds
+from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, ISOLATION, possible_builds, torch_of_step
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import installs_a_main_branch
 from envdoctor.manifests.checks.torch_of_builds import named_torch, standard_of, torch_of_steps
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState, setuptools_for
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel, release_with_wheel
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 from envdoctor.rules.registry import Problem, rule
 
 _HEADING = re.compile(r"#{1,6}\s")
@@ -150,7 +151,9 @@ def _needed_torch(context: GuideContext, install: InstallStep, standard: int) ->
 
 def _install_tools(install: InstallStep, torch: str, *others: str) -> str:
     """The step with what a build needs, with a torch if it is not empty."""
-    setuptools = setuptools_for(install.before, torch.partition("==")[2])
+    own = {name: each for name, each in install.resolution.packages.items() if name == "setuptools"}
+    state = install.before._replace(packages={**own, **install.before.packages})  # a pin of the step stays
+    setuptools = setuptools_for(state, torch.partition("==")[2])
     build = _LOCAL_BUILD.search(torch)  # which PyPI does not have
     backend = [f"--torch-backend={build[1]}"] if build else []
     return shell_command("uv pip install {}", [*([torch] if torch else []), setuptools, "wheel", *others, *backend])
@@ -161,11 +164,13 @@ def _ways_to_build(
 ) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the commands of a build without isolation, of an old release with the torch of its time."""
     own_torch = _needed_torch(context, install, standard_of(pin))
-    build = shell_command("uv pip install {} --no-build-isolation", requirement)
+    chosen = _release_with_wheel(context, install, requirement, pin)
+    build = shell_command("uv pip install {} --no-build-isolation", chosen or requirement)
     torch = torch_of_time(pin) if own_torch and not named_torch(context) else None
     if torch is None:
         first = own_torch if "<" in own_torch and not named_torch(context) else "torch"
         fix = f"Install {first}, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation."
+        fix += f" {chosen} is the newest release with wheels for this torch." if chosen else ""
         return fix, steps(_install_tools(install, own_torch, *_TOOLS), build)
     cuda = cuda_on_pypi(torch.version, context.platform)
     built_for = f" (CUDA {cuda}, as the toolkit has to be)" if cuda else ""
@@ -176,6 +181,18 @@ def _ways_to_build(
     if unfit := without_wheel(context, install, torch):
         return f"{fix}{unfit}", ()
     return fix, steps(_install_tools(install, f"torch=={torch.version}", *_TOOLS), build)
+
+
+def _release_with_wheel(context: GuideContext, install: InstallStep, requirement: str, pin: str) -> str:
+    """The newest flash-attn with a wheel for the pinned torch, where an open requirement brings one without."""
+    torch, named = torch_of_step(install), parse_install_requirement(requirement, 0)
+    if not torch or not torch.pinned or not named or named.name != "flash-attn" or named.pin or named.url:
+        return ""
+    platform, python, release = context.platform, install.before.python, minor_of(torch.version)
+    chosen = release_with_wheel(release, torch.cuda, python, platform)
+    is_unfit = has_release_wheel(pin.partition("==")[2], release, python, platform) is False
+    is_permitted = chosen and satisfies(chosen, named.specifier or ">=0")
+    return f"flash-attn=={chosen}" if is_unfit and is_permitted else ""
 
 
 def without_wheel(context: GuideContext, install: InstallStep, torch: PublishedRelease) -> str:

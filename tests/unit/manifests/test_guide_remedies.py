@@ -159,6 +159,25 @@ def test_a_build_without_isolation_has_torch_before(text: str, name: str, torch:
     )
 
 
+@each_case(
+    ("requirement", "build"),
+    [
+        ("flash_attn", "flash-attn==2.5.9.post1"),  # newer ones have no wheel for torch 1.13
+        ("flash_attn>=2.6", "'flash_attn>=2.6'"),
+        ("flash_attn==2.8.3", "flash_attn==2.8.3"),
+    ],
+)
+def test_an_open_flash_attn_is_one_with_a_wheel_for_the_torch(requirement: str, build: str) -> None:
+    text = f"torch==1.13.1\nsetuptools==69.2.0\n{requirement}\n"
+    (finding,) = [
+        each for each in audit_text(text, "requirements.txt", None, NoSolver()).result.findings if each.id == "RUN040"
+    ]
+    assert commands_of(finding) == (
+        "uv pip install torch==1.13.1 setuptools==69.2.0 wheel packaging psutil ninja",
+        f"uv pip install {build} --no-build-isolation",
+    )
+
+
 def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None:
     text = 'from setuptools import setup\nsetup(name="a", install_requires=["torch", "flash-attn==0.2.8"])\n'
     result = audit_text(text, "setup.py", None, NoSolver()).result

@@ -8,7 +8,7 @@ from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
-from envdoctor.manifests.flash_attn_wheels import has_release_wheel
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel, release_with_wheel
 from envdoctor.resolution.index_facts import IndexedRelease, MissingName, Numpy1Build, RefusedRelease, SharedFile
 from envdoctor.resolution.step import StepProblem, StepSolution
 
@@ -210,6 +210,21 @@ def test_an_older_setuptools_also_fits_a_pin() -> None:
 )
 def test_wheels_of_flash_attn(version: str, torch: str, is_there: bool) -> None:
     assert has_release_wheel(version, torch, "3.10", "x86_64", "FALSE") is is_there
+
+
+@each_case(
+    ("torch", "cuda", "python", "version"),
+    [
+        ("1.13", "11.7", "3.10", "2.5.9.post1"),
+        ("2.0", "11.8", "3.10", "2.6.3"),
+        ("2.2", "12.1", "3.10", "2.7.4.post1"),
+        ("2.2", "11.8", "3.10", "2.7.3"),
+        ("2.2", "12.1", "3.8", "2.7.0.post2"),
+        ("2.99", "13.0", "3.12", ""),
+    ],
+)
+def test_the_newest_flash_attn_with_a_wheel(torch: str, cuda: str, python: str, version: str) -> None:
+    assert release_with_wheel(torch, cuda, python, "x86_64") == version
 
 
 def test_builds_of_opencv_get_one_version() -> None:
