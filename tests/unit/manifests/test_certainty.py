@@ -65,6 +65,9 @@ class Index:
     def requires(self, name: str, version: str) -> Sequence[str]:  # noqa: ARG002
         return ()
 
+    def build_files(self, name: str, version: str) -> None:
+        """The archive was not read."""
+
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         is_mmcv = name == "mmcv"
         return (BuildImport(MMCV, "pkg_resources", 6, "mmcv-1.7.0.tar.gz", self.is_legacy),) if is_mmcv else ()
