@@ -14,6 +14,7 @@ class EqualVersions(TableRow, frozen=True, kw_only=True):
     versions: str  # specifier: the releases of the first package that compare them
     status: Literal["error", "warning"]
     consequence: str  # of different versions
+    accepts_older: bool = False  # an older second package fits
 
 
 class SameModule(TableRow, frozen=True, kw_only=True):

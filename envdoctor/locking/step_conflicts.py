@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from envdoctor.knowledge.releases import leading_name, normalize_name
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import is_prerelease, satisfies
 from envdoctor.locking.source_releases import name_and_specifier
 from envdoctor.locking.uv import parse_messages
 from envdoctor.resolution.step import StepSolution
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -20,6 +21,7 @@ _ABSENT = re.compile(
     rf"no version of ({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)?|({_NAME}) was not found in the package registry"
 )
 _DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
+_ABSENT_PIN = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?==([^\s;]+)")
 _EXACT = re.compile(r"==[^*]+$")
 _STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
@@ -50,6 +52,15 @@ def absent_requirement(conflict: str, requirements: Sequence[str]) -> str:
             if stated and normalize_name(stated[1]) == name and clauses in (_clauses(stated[2] or ""), frozenset()):
                 return text
     return ""
+
+
+def absent_builds(solution: StepSolution) -> frozenset[tuple[str, str]]:
+    """The exact builds that the index lacks, and that a page of wheels can have: `jaxlib==0.4.20+cuda11.cudnn86`."""
+    pins = [pin for each in (solution.conflict, *solution.further_conflicts) for pin in _ABSENT_PIN.findall(each)]
+    return frozenset(
+        (normalize_name(name), version) for name, version in pins
+        if ("+" in version or is_prerelease(version)) and normalize_name(name) not in TORCH_FAMILY
+    )  # fmt: skip
 
 
 def _clauses(specifier: str) -> frozenset[str]:

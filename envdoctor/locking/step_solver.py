@@ -21,6 +21,7 @@ from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, newer_source, releases_to_build
 from envdoctor.locking.step_conflicts import (
+    absent_builds,
     absent_extras,
     absent_requirement,
     among_pins,
@@ -41,6 +42,7 @@ STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all runs of a command; what else the command does takes no time from them
 _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
 _MAX_CONFLICTS = 6  # of one step
+_MAX_BUILDS_OF_PAGE = 3
 _MAX_PASSED_OVER = 4
 _MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
@@ -96,6 +98,18 @@ class UvStepSolver:
         question = step_question(problem)
         if not question.requirements:
             return StepSolution()
+        solution = self._solved(question)
+        for _ in range(_MAX_BUILDS_OF_PAGE):
+            builds = absent_builds(solution) if solution and problem.has_other_index else frozenset()
+            if builds <= {*question.placeholders}:
+                break
+            question = question._replace(placeholders=(*question.placeholders, *sorted(builds)))
+            solution = self._solved(question)
+        if solution and solution.conflict and problem.has_other_index:
+            return among_pins(solution, question.requirements) or self._without_absent(problem, question)
+        return solution
+
+    def _solved(self, question: StepQuestion) -> StepSolution | None:
         if question not in self.solved:
             solution = self._solve(question)
             for _ in range(_MAX_PASSED_OVER):  # what has no wheel can require another one without
@@ -112,10 +126,7 @@ class UvStepSolver:
             if solution and self.sources.extra_indexes:
                 solution = keep_installed(self.solve, question, solution)
             self.solved[question] = solution
-        solution = self.solved[question]
-        if solution and solution.conflict and problem.has_other_index:
-            return among_pins(solution, question.requirements) or self._without_absent(problem, question)
-        return solution
+        return self.solved[question]
 
     def _without_absent(self, problem: StepProblem, question: StepQuestion) -> StepSolution | None:
         """The solution without the packages that only another index of the step can have; None if there is none."""

@@ -37,14 +37,15 @@ def parts_of_a_project_have_different_versions(machine: Machine, stack: Stack) -
         if not one or not other or satisfies(public_part(one), row.versions) is not True:
             continue
         built = any(is_local_build(version) or is_prerelease(version) for version in (one, other))
-        if built or public_part(one) == public_part(other):
+        fitting = f"{'<=' if row.accepts_older else '=='}{public_part(one)}"
+        if built or satisfies(public_part(other), fitting):
             continue
         yield Problem(
             row.status,
             f"{first} {one} does not fit {second} {other}: {row.consequence}",
             version_evidence(stack, first, second),
-            f"Install {second} {public_part(one)}.",
-            steps(shell_command("uv pip install {}=={} {}=={}", first, public_part(one), second, public_part(one))),
+            f"Install {second} {public_part(one)}{' or older' if row.accepts_older else ''}.",
+            steps(shell_command("uv pip install {}=={} {}", first, public_part(one), f"{second}{fitting}")),
         )
 
 

@@ -10,8 +10,7 @@ from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import leading_name, normalize_name
-from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part
-from envdoctor.manifests.actions import Install
+from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.machine import torch_without_build
@@ -63,7 +62,7 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
             seen.add(conflict)
             # An argument may be no package, and an index of a company has packages of its own.
             is_doubtful = bool(install.action.unknown) or has_unknown_mirror(install.action)
-            is_misread = (is_doubtful and bool(_UNKNOWN.search(conflict))) or _is_of_page(install.action, conflict)
+            is_misread = is_doubtful and bool(_UNKNOWN.search(conflict))
             if conflict and not is_misread and not _is_reported(context, install, conflict):
                 yield _problem(context, install, conflict)
 
@@ -102,15 +101,6 @@ def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
             "Indent all keys of a level by the same number of spaces.",
             line=line,
         )
-
-
-def _is_of_page(action: Install, conflict: str) -> bool:
-    """Whether the release that the index lacks is a build, which a page of wheels of the step can have."""
-    if not (missing := _MISSING.search(conflict)):
-        return False
-    version = missing[2].lstrip("=")
-    is_build = "+" in version or is_prerelease(version)
-    return bool(action.find_links) and is_build and normalize_name(missing[1]) not in TORCH_FAMILY
 
 
 def _is_reported(context: GuideContext, install: InstallStep, conflict: str) -> bool:

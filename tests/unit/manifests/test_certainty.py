@@ -292,18 +292,6 @@ def test_a_release_with_only_a_source_archive_can_be_built() -> None:
     assert found.status == "unknown"
 
 
-@each_case(("page", "expected"), [("", ["error"]), (" -f https://storage.example/jax_releases.html", [])])
-def test_a_build_can_be_on_a_page_of_wheels_that_is_not_read(page: str, expected: list[str]) -> None:
-    class WithoutBuild(Solver):
-        def __call__(self, problem: StepProblem) -> StepSolution:  # noqa: ARG002
-            return StepSolution(
-                conflict="there is no version of jaxlib==0.4.20+cuda11; the step requires jax[cuda11]==0.4.20"
-            )
-
-    text = sh(f"pip install 'jax[cuda11]==0.4.20'{page}")
-    assert [each.status for each in findings(text, WithoutBuild({"3.12": {}}), "RUN015")] == expected
-
-
 def test_an_extra_names_others_of_its_project() -> None:
     text = (
         '[project]\nname = "my-tool"\ndependencies = ["torch"]\n[project.optional-dependencies]\n'

@@ -69,6 +69,24 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
     assert not [each for each in other.findings if each.message.startswith("without ")]
 
 
+@each_case(("page", "expected"), [("", ["error"]), (" -f https://storage.example/jax_releases.html", [])])
+def test_a_build_can_be_on_a_page_of_wheels_that_is_not_read(
+    solver: UvStepSolver, tmp_path: Path, page: str, expected: list[str]
+) -> None:
+    write_wheel(tmp_path / "wheels", "accelerated-lib", "0.4.38")
+    write_wheel(tmp_path / "wheels", "accelerated", "0.4.20", requires=["accelerated-lib"])
+    on_page = ["accelerated-lib==0.4.20+cuda11", "gpu-runtime==0.1.dev20231102"]
+    write_wheel(tmp_path / "wheels", "accelerated-gpu", "0.4.20", requires=on_page)
+    write_wheel(tmp_path / "wheels", "gpu-runtime", "1.0")
+    steps = sh("uv venv --python 3.12", "pip install torch==2.8.0 accelerated==0.4.20",
+               f"pip install --upgrade accelerated-gpu==0.4.20{page}")  # fmt: skip
+    result = audit(tmp_path, steps, solver)
+    assert [each.status for each in found(result, "RUN015")] == expected
+    solution = list(solver.solved.values())[-1]
+    assert solution
+    assert not page or solution.versions["accelerated-lib"] == "0.4.20+cuda11"
+
+
 def test_a_package_of_another_page_leaves_the_other_steps_resolved(solver: UvStepSolver, tmp_path: Path) -> None:
     """pyg-lib is only on a page of wheels: what the index has is solved, next to the package of the page."""
     write_wheel(tmp_path / "wheels", "of-index", "1.0", requires=["settings"])

@@ -267,6 +267,7 @@ BROKEN = [
     ("torch 2.5.1+cu124, ctranslate2 4.4.0", "PKG030", "warning"),
     ("jaxlib 0.5.3, jax-cuda12-plugin 0.5.1, jax-cuda12-pjrt 0.5.1", "PKG040", "error"),
     ("tensorflow 2.3.0, tensorflow-gpu 2.8.0", "PKG040", "warning"),
+    ("jax 0.4.20, jaxlib 0.4.38", "PKG040", "error"),
     ("transformer-engine 2.5.0, transformer-engine-torch 2.4.0", "PKG040", "error"),
     ("onnxruntime 1.19.2, onnxruntime-gpu 1.19.2", "PKG041", "warning"),
     ("cupy-cuda11x 13.3.0, cupy-cuda12x 13.3.0", "PKG042", "warning"),
