@@ -24,12 +24,13 @@ def needs_of_builds(context: GuideContext, state: EnvironmentState) -> dict[str,
     for install in context.trace.installs if context.index_facts else ():
         built = sorted(install.resolution.built) if install.after.name == state.name else []
         for package in (each for name in built if (each := install.resolution.packages.get(name))):
-            if needs := tuple(_needs_of(context, package.name, package.version, state.python)):
+            if needs := tuple(needs_of_build(context, package.name, package.version, state.python)):
                 found[package.name] = needs
     return found
 
 
-def _needs_of(context: GuideContext, name: str, version: str, python: str) -> Iterator[str]:
+def needs_of_build(context: GuideContext, name: str, version: str, python: str) -> Iterator[str]:
+    """What the archive of a release requires and imports for its build, besides setuptools and wheel."""
     index = context.index_facts
     files = index.build_files(name, version) if index else None
     imported = packages_of_imports(index.build_imports(name, version, python)) if index and files else []

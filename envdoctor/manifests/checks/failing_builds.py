@@ -11,6 +11,7 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.torch_of_builds import tools_of_build
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.index_facts import BuildFailure
@@ -92,6 +93,7 @@ def _fix(
     is_possible = all(each.cured_by for each in failures)
     is_too_new = "setuptools<58" in needed and satisfies(python, f">={_WITHOUT_DISTUTILS}") is not False
     if is_possible and not is_too_new:
+        needed = tools_of_build(context, install, package, needed)
         needed += [] if any(each.startswith("setuptools") for each in needed) else ["setuptools"]
         return (
             f"Install {', '.join(needed)} and wheel first, then build without isolation.",

@@ -49,6 +49,20 @@ def requirer_that_excludes(
     return excluding_package(context.index_facts, only, package.name, version, python=python)
 
 
+def excluding_range(context: GuideContext, requirer: ResolvedPackage, name: str, version: str, python: str) -> str:
+    """The requirement of the guide of whose releases each excludes this release of another package; empty if not."""
+    index = context.index_facts
+    if index is None or not requirer.specifier or requirer.is_dependency:
+        return ""
+    listed = index.usable_releases(requirer.name)
+    permitted = [each.version for each in listed if satisfies(each.version, requirer.specifier)]
+    others = ({requirer.name: requirer._replace(version=each)} for each in permitted)
+    is_unfit = 0 < len(permitted) <= _MAX_READ and all(
+        excluding_package(index, only, name, version, python=python) for only in others
+    )
+    return requirer.reason if is_unfit else ""
+
+
 def contradicted_pin(context: GuideContext, environment: CorrectedEnvironment, name: str, version: str) -> str:
     """Why a release cannot be installed with the pins of the guide, as their own requirements exclude each other.
 

@@ -16,6 +16,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
+from envdoctor.manifests.checks.torch_of_builds import tools_of_build
 from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_dependency, of_used_requirement
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -258,8 +259,9 @@ def _failing_build(
 ) -> Problem:
     line = line_of(context, package.line or install.action.line, package.reason)
     modules = " and ".join(each.module for each in found)
-    needed = packages_of_imports(found)
-    needed += [] if "setuptools<82" in needed else [setuptools_for(install.before)]
+    needed = tools_of_build(context, install, package, packages_of_imports(found))
+    is_named = any(each.startswith("setuptools") for each in needed)
+    needed += [] if is_named else [setuptools_for(install.before)]
     pin = f"{package.name}=={package.version}"
     removed = " (setuptools 82 removed pkg_resources)" if "pkg_resources" in modules else ""
     return Problem(

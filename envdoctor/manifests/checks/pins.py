@@ -22,6 +22,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.fitting_releases import (
     changed_requirers,
     contradicted_pin,
+    excluding_range,
     keeping_pins,
     other_python,
     requirer_that_excludes,
@@ -202,8 +203,11 @@ def incompatible_release(
         requirer = environment.state.packages.get(excluding.partition(" ")[0])
         if requirer and not requirer.pinned:  # uv selects a release of it that accepts the other one
             pin = f"{package.name}=={version}"
+            own = excluding_range(context, requirer, package.name, version, environment.state.python)
             fix = f"Use {pin} with another release of {requirer.name}: {excluding} excludes it."
-            remedies = install_step(pin, requirer.name)
+            fix += f" Each release that `{own}` permits excludes it as well: change this requirement." if own else ""
+            named = "" if requirer.is_dependency else requirer.specifier
+            remedies = () if own else install_step(pin, f"{requirer.name}{named}")
     elif version:
         pin = f"{package.name}=={version}"
         python = other_python(context, environment, package.name, version)

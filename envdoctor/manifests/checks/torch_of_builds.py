@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envdoctor.knowledge.cxx_standards import standard_of_build, torch_that_compiles
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.releases import leading_name, parse_requirement
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.build_needs import needs_of_build
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage
 
 
 def build_requirements(
@@ -21,6 +24,36 @@ def build_requirements(
     torch = torch_of_steps(context, install, standard_of(f"{requirement.name}=={version}"))
     chosen = {"torch": torch, "setuptools": setuptools_for(install.before, torch.partition("==")[2])}
     return [chosen.get(name, name) for name in missing]
+
+
+def tools_of_build(
+    context: GuideContext, install: InstallStep, package: ResolvedPackage, first: Sequence[str]
+) -> list[str]:
+    """The `first` tools of a build without isolation with what its archive requires, in the releases of the guide.
+
+    A release that requires torch can compile for it: the step must not replace that torch later.
+    """
+    python, index = install.before.python or context.trace.python, context.index_facts
+    texts = {leading_name(each): each for each in needs_of_build(context, package.name, package.version, python)}
+    texts |= {leading_name(each): each for each in first}
+    requires = index.requires(package.name, package.version) if index else ()
+    if "torch" in (*texts, *map(leading_name, requires)):
+        texts.pop("torch", "")
+        before, after = (each.packages.get("torch") for each in (install.before, install.resolution))
+        is_replaced = before and after and public_part(after.version) != public_part(before.version)
+        if after and is_replaced:
+            texts = {"torch": f"torch=={public_part(after.version)}", **texts}
+        elif before is None:
+            standard = standard_of(f"{package.name}=={package.version}")
+            texts = {"torch": torch_of_steps(context, install, standard), **texts}
+    return [_pinned(install, name, text) for name, text in texts.items()]
+
+
+def _pinned(install: InstallStep, name: str, text: str) -> str:
+    """A requirement for the release that the step pins, if it permits that."""
+    own, stated = install.resolution.packages.get(name), parse_requirement(text)
+    is_permitted = own and own.pinned and stated and satisfies(own.version, stated.specifier or ">=0")
+    return f"{name}=={public_part(own.version)}" if own and is_permitted else text
 
 
 def torch_of_steps(context: GuideContext, install: InstallStep, standard: int) -> str:

@@ -129,3 +129,27 @@ def test_a_set_has_what_the_builds_need() -> None:
     guide = parse_guide(sh(*IN_PYTHON, "pip install mmcv==1.7.0"), "guide.md")
     main = audit_paths(guide, [guide], solver=solver).main
     assert main.build_needs == {"mmcv": ("cython<3",)}
+
+
+@each_case(
+    ("steps", "tools"),
+    [
+        (("pip install mmcv==1.7.0",), "torch 'cython<3' 'setuptools<82' wheel"),
+        (("pip install torch==2.0.1 mmcv==1.7.0",), "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
+        (("pip install torch==2.0.1", "pip install mmcv==1.7.0"), "'cython<3' 'setuptools<82' wheel"),
+        (("conda install pytorch=1.13.1 -c pytorch", "pip install torchvision mmcv==1.7.0"),
+         "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
+        (("pip install torch==2.0.1", "pip install cython==0.29.37 mmcv==1.7.0"),
+         "cython==0.29.37 'setuptools<82' wheel"),
+    ],
+)  # fmt: skip
+def test_a_build_without_isolation_has_the_torch_and_the_tools_of_the_guide(
+    steps: tuple[str, ...], tools: str
+) -> None:
+    index = FixedIndex(MMCV)
+    index.files["mmcv 1.7.0"] = BuildFiles("mmcv-1.7.0.tar.gz", "", ["setuptools>=40", "Cython<3"])
+    index.requirements["mmcv 1.7.0"] = ["torch>=1.8"]
+    solver = FixedSolver(index, {"torch": "2.0.1", "mmcv": "1.7.0", "cython": "0.29.37"}, ["mmcv"])
+    solver.required, solver.requiring = ["torch"], ("torchvision",)
+    (found,) = findings(sh(*IN_PYTHON, *steps), solver, "RUN048")
+    assert found.remedies[0].commands[0] == f"uv pip install {tools}"
