@@ -63,9 +63,17 @@ def modules_of_releases(
         if isinstance(archive, RequestFailed):
             found[pin] = frozenset((own, *(top for top in tops if top.lower() in own)))
             continue
-        parts = (part for path in archive.paths for part in path.removesuffix(".py").split("/"))
-        found[pin] = frozenset((own, *parts, *_built_modules(archive)))
+        found[pin] = frozenset((own, *_listed_modules(archive.paths), *_built_modules(archive)))
     return found
+
+
+def _listed_modules(paths: Collection[str]) -> Iterator[str]:
+    """The folders and files of an archive that can be top-level modules: those below no package."""
+    packages = {path.removesuffix("/__init__.py") for path in paths if path.endswith("/__init__.py")}
+    for path in paths:
+        parts = path.removesuffix(".py").split("/")
+        above = next((end for end in range(1, len(parts)) if "/".join(parts[:end]) in packages), len(parts))
+        yield from parts[:above]
 
 
 def _built_modules(archive: SourceArchive) -> Iterator[str]:

@@ -22,34 +22,49 @@ _ENTERED = re.compile(
 _ABOVE = re.compile(rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*\)")
 _CURRENT = re.compile(r"`pwd`|\$\(\s*pwd(?:\s+-P)?\s*\)|\$\{?PWD\}?(?!\w)")
 _ASSIGNMENT = re.compile(r"(\s*(?:(?:export|readonly|local|declare\s+-r)\s+)?)([A-Za-z_]\w*)=(\S.*?)\s*")
-_ENTERS = re.compile(r"\s*(?:cd|pushd)\b")
+_ENTERS = re.compile(r"\s*(?:cd|pushd|popd)\b")
+_ENTERED_PATH = re.compile(rf"\s*cd\s+(?:--\s+)?{_QUOTE}((?!-){_PATH}){_QUOTE}\s*(?:(?:;|&&|\|\|).*)?")
 
 
 def with_own_folder(lines: tuple[Line, ...], folder: str) -> tuple[Line, ...]:
     """The lines of a script with its directory, relative to the current one, in place of the commands that print it.
 
-    A script that enters a directory is returned unchanged: the path is relative to the one where it starts.
+    A `cd` to a known directory changes the paths after it; after another one, the lines stay as they are.
     """
-    if any(_ENTERS.match(text) for _, text in lines) or not any("$" in text or "`" in text for _, text in lines):
+    if not any("$" in text or "`" in text for _, text in lines):
         return lines
     known: dict[str, str] = {}
+    current = "."  # relative to the directory where the script starts
     found: list[Line] = []
-    for number, text in lines:
+    for index, (number, text) in enumerate(lines):
         assignment = _ASSIGNMENT.fullmatch(text)
-        path = _path_of(assignment[3], folder, known) if assignment else ""
+        path = _path_of(assignment[3], folder, known) if assignment and current == "." else ""
         if assignment and path:
             known[assignment[2]] = path
             found.append((number, f"{assignment[1]}{assignment[2]}={path}"))
-        else:
-            found.append((number, _FOLDER.sub(folder, text)))
+            continue
+        is_entered = _ENTERS.match(text) is not None
+        replaced = _with_values(text, known, current) if is_entered or current != "." else text
+        replaced = _FOLDER.sub(posixpath.relpath(folder, current), replaced)
+        found.append((number, replaced))
+        if is_entered:
+            entered = _ENTERED_PATH.fullmatch(replaced)
+            if entered is None:
+                return (*found, *lines[index + 1 :])
+            current = posixpath.normpath(posixpath.join(current, entered[1]))
     return tuple(found)
+
+
+def _with_values(text: str, known: dict[str, str], current: str) -> str:
+    """A line with the directories of variables, relative to the current one."""
+    for name, path in known.items():
+        text = re.sub(rf"\$\{{{name}\}}|\${name}(?!\w)", posixpath.relpath(path, current), text)
+    return text
 
 
 def _path_of(value: str, folder: str, known: dict[str, str]) -> str:
     """The path that a value is; empty for one that is no path below the directories of the script."""
-    text = _CURRENT.sub(".", _FOLDER.sub(folder, value))
-    for name, path in known.items():
-        text = re.sub(rf"\$\{{{name}\}}|\${name}(?!\w)", path, text)
+    text = _with_values(_CURRENT.sub(".", _FOLDER.sub(folder, value)), known, ".")
     if text == value:
         return ""
     for _ in range(2):  # `$(dirname "$(cd .. && pwd)")`

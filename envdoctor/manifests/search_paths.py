@@ -10,6 +10,7 @@ from pathlib import Path
 
 _FINDERS = re.compile(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
 _VARIABLE = re.compile(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
+_ENTERED = re.compile(r"(?m)^[ \t$]*cd[ \t]+([\w./-]+)[ \t]*$")
 _OWN_VALUE = re.compile(r"\$\{?PYTHONPATH\b.*|\.?/?|\$\{?PWD\}?/?|\$\(pwd\)?/?|\{?\$?env:PYTHONPATH\}?")
 _SAME = frozenset({"abspath", "realpath", "normpath", "str", "Path", "resolve", "absolute", "as_posix", "fspath"})
 _CURRENT = frozenset({"os.getcwd()", "os.curdir", "Path.cwd()", "pathlib.Path.cwd()"})
@@ -32,10 +33,17 @@ def added_directories(tree: ast.Module, text: str, path: str, root: Path) -> tup
 
 
 def names_other_directories(text: str, paths: Collection[str]) -> bool:
-    """Whether a text sets PYTHONPATH to a directory that a checkout with these paths does not have: a clone."""
-    for value in _VARIABLE.findall(text):
-        for each in value.split(":"):
+    """Whether a text sets PYTHONPATH to a directory that a checkout with these paths does not have: a clone.
+
+    `..` is relative to the directory that the last `cd` before it enters.
+    """
+    for match in _VARIABLE.finditer(text):
+        for each in match[1].split(":"):
             inner = re.sub(r"^(?:\$\{?PWD\}?|\$\(pwd\)|\.)/", "", each).rstrip("/")
+            if inner.startswith(".."):
+                entered = next(reversed(_ENTERED.findall(text, 0, match.start())), "").strip("/")
+                joined = posixpath.normpath(posixpath.join(entered, inner)) if entered in paths else inner
+                inner = "" if joined == "." else joined
             has_files = any(path.startswith(f"{inner}/") for path in paths)
             if not _OWN_VALUE.fullmatch(each) and inner and not has_files:
                 return True

@@ -390,13 +390,12 @@ def test_the_packages_with_a_module() -> None:
     files = ("other_name/__init__.py", ""), ("compiled.cpython-312-x86_64-linux-gnu.so", "")
     wheel = package("images", "1.0", OLD, *files)
     built = "setup(ext_modules=[Extension(name='speech_cuda', sources=['a.cu'])])"
-    archive = Release(
-        "speech", "1.0", OLD, is_source=True, files=(("src/voices/__init__.py", ""), ("setup.py", built))
-    )
+    sources = ("src/voices/__init__.py", ""), ("src/voices/choir.py", ""), ("setup.py", built)
+    archive = Release("speech", "1.0", OLD, is_source=True, files=sources)
     installed = InstalledSet({"images": "1.0", "speech": "1.0"}, (), "3.12", "x86_64")
-    tops = ["other_name", "compiled", "voices", "speech", "speech_cuda", "absent"]
+    tops = ["other_name", "compiled", "voices", "speech", "speech_cuda", "choir", "absent"]
     with reading(*BASE, wheel, archive) as reader:
-        assert reader.absent_modules(installed, tops) == {"absent"}
+        assert reader.absent_modules(installed, tops) == {"choir", "absent"}
         unknown = InstalledSet({"images": "1.0", "withdrawn": "1.0"}, (), "3.12", "x86_64")
         assert reader.absent_modules(unknown, tops) == set()
         assert [reader.module_package(top) for top in ("base", "images", "nowhere")] == ["base", "", ""]

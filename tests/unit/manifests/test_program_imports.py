@@ -159,6 +159,12 @@ def test_directories_of_pythonpath(value: str, checkout: Path) -> None:
         assert bool(found) is PATHS[value], commands
 
 
+@each_case(("value", "is_found"), [("..", True), ("$PYTHONPATH:../", True), ("../other", False), ("../..", False)])
+def test_pythonpath_relative_to_the_directory_of_a_block(value: str, is_found: bool, checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0", "python train.py", "cd project", f"PYTHONPATH={value} pytest")
+    assert bool(audit_imports(checkout / "README.md", text)) is is_found
+
+
 @each_case(("text", "program"), [
     ("- See [figures](figures) for details.\n", "figures/README.md"),
     ("1. Draw the figures with `python figures/draw.py`. This takes an hour.\n", ""),
