@@ -68,6 +68,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     replacements,
     repository_builds,
     runtime_needs,
+    script_directories,
     script_modes,
     script_paths,
     script_shells,

@@ -9,7 +9,13 @@ from itertools import pairwise
 from envdoctor.knowledge.guides import RemovedOption, guide_tables, options_of_program
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import UseImage
-from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.evidence import (
+    command_evidence,
+    guide_command,
+    guide_evidence,
+    install_step,
+    table_evidence,
+)
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.own_names import repository_name
@@ -19,6 +25,7 @@ from envdoctor.rules.registry import Problem, rule
 PIP_INSTALL = "https://pip.pypa.io/en/stable/cli/pip_install/"
 ARGPARSE = "https://docs.python.org/3/library/argparse.html#exiting-methods"
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
+_MIXED_ADDRESS = re.compile(r"(https?://[\w.-]+):([A-Za-z][\w.-]*)/[^@]+")
 _PIP_INSTALL = re.compile(r"(?:uv pip|pip3?|python3? -m pip) install ")
 _NEEDS_PATH = {"-e": "project", "--editable": "project", "-r": "file", "--requirement": "file"}
 _PROJECT = ("setup.py", "pyproject.toml")
@@ -88,7 +95,22 @@ def _arguments(command: Command) -> list[str]:
 
 @rule("RUN180", kind="guide", severity="error", cause="dependency-pin-violated", url=GIT_CLONE)
 def address_of_a_repository_is_no_command(context: GuideContext) -> Iterator[Problem]:
-    """A line has only the address of a repository, and `cd` enters its directory, which nothing has cloned."""
+    """A line has only the address of a repository, and `cd` enters its directory, which nothing has cloned.
+
+    Also an address that mixes the forms of HTTPS and SSH, as `https://github.com:org/name`: git takes `org` as the
+    number of a port.
+    """
+    for command in context.guide.commands:
+        address = next(filter(None, map(_MIXED_ADDRESS.fullmatch, command.words)), None)
+        if address and command.name == "git":
+            yield Problem(
+                "error",
+                f"`{command}` stops: git expects the number of a port after {address[1]}:, not {address[2]}",
+                (guide_evidence(context, "command", str(command), command.line),),
+                "Write a slash in place of the colon.",
+                guide_command(str(command).replace(f"{address[1]}:", f"{address[1]}/")),
+                line=command.line,
+            )
     for command, following in pairwise(context.guide.commands):
         is_address = len(command.words) == 1 and _REPOSITORY.fullmatch(command.words[0])
         name = repository_name(command.words[0]) if is_address else ""

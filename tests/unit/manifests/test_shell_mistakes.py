@@ -182,6 +182,9 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "an option that stays": (("pip install gdown", "gdown 1a -O --id.zip", "gdown --folder b"), "RUN236", []),
     "an address before cd": (("https://github.com/a/Model.git", "cd Model", "pip install -e ."), "RUN180", [3]),
     "a link": (("https://github.com/a/Model", "pip install torch==2.6.0"), "RUN180", []),
+    "a mixed address": (("git clone https://github.com:a/Model.git --depth 1", "cd Model"), "RUN180", [3]),
+    "an address with a port": (("git clone https://git.example.org:8443/a/Model.git", "cd Model"), "RUN180", []),
+    "an address with a user": (("git clone https://a:b@github.com/a/Model.git", "cd Model"), "RUN180", []),
     "a clone": (("git clone https://github.com/a/Model.git", "cd Model"), "RUN180", []),
     "a clone of a link": (
         ("git clone [https://github.com/a/Model.git](https://github.com/a/Model.git)", "cd Model"), "RUN180", [],
