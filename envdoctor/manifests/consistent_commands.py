@@ -15,6 +15,7 @@ from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.tried_actions import install_of
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
@@ -80,7 +81,7 @@ def with_pins(finding: Finding, replaced: dict[str, str]) -> Finding:
 
 def installs_of(remedy: Remedy) -> list[Install]:
     """The installations of a remedy."""
-    return [step for step in remedy.steps if isinstance(step, Install)]
+    return [install for step in remedy.steps if (install := install_of(step))]
 
 
 def with_excluding(

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
-from envdoctor.core.remedies import Install, Uninstall, command_of
+from envdoctor.core.remedies import INSTALL, Install, Uninstall, UserCommand, command_of, parse_step
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.actions import Uninstall as UninstallAction
 from envdoctor.resolution.requirement import parse_install_requirement
 
 _LISTS = (".txt", ".in")
+_FILE = "--requirements="
 
 
-def action_of(step: object, line: int) -> Action | None:
-    """The step as an action of a guide."""
+def install_of(step: object) -> Install | None:
+    """The installation of a step; of a command that installs files of requirements as well, what it adds to these."""
+    if isinstance(step, Install):
+        return step
+    words = _words_with_files(step)
+    added = [each for each in words if not each.startswith(_FILE)]
+    is_valid = words and any(not each.startswith("-") for each in added[len(INSTALL) :])
+    parsed = parse_step(shlex.join(added)) if is_valid else None
+    return parsed if isinstance(parsed, Install) else None
+
+
+def action_of(step: object, line: int, actions: Sequence[Action] = ()) -> Action | None:
+    """The step as an action of a guide, whose `actions` install the files of requirements that it names."""
     if isinstance(step, Uninstall):
         return UninstallAction(line, command_of(step), step.packages)
-    if not isinstance(step, Install):
+    install = install_of(step)
+    if install is None:
         return None
-    parsed = (parse_install_requirement(text, line) for text in step.packages)
+    files = [each.removeprefix(_FILE) for each in _words_with_files(step) if each.startswith(_FILE)]
+    named = (
+        each for each in actions if isinstance(each, InstallAction) and any(file in each.command for file in files)
+    )
+    listed = (each for action in named for each in action.requirements)
+    parsed = (parse_install_requirement(text, line) for text in install.packages)
     return InstallAction(
-        line, command_of(step), "uv", tuple(each for each in parsed if each), torch_backend=step.backend,
-        no_deps=step.no_deps, no_build_isolation=step.no_build_isolation, reinstall=bool(step.reinstall),
+        line, command_of(install), "uv", (*listed, *(each for each in parsed if each)), torch_backend=install.backend,
+        no_deps=install.no_deps, no_build_isolation=install.no_build_isolation, reinstall=bool(install.reinstall),
     )  # fmt: skip
+
+
+def _words_with_files(step: object) -> list[str]:
+    """The words of a command that installs files of requirements; none for other steps."""
+    if not isinstance(step, UserCommand) or not step.command.startswith(f"{' '.join(INSTALL)} {_FILE}"):
+        return []
+    return shlex.split(step.command)
 
 
 def is_project(action: Action) -> bool:

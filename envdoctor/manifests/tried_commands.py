@@ -287,7 +287,7 @@ class _Trials:
         guide = path.context.guide
         line = len(guide.lines) + 1
         last = guide.actions[place]
-        changes = [action for step in remedy.steps if (action := action_of(step, line))]
+        changes = [action for step in remedy.steps if (action := action_of(step, line, guide.actions))]
         tried = [with_requirements(last, changes)] if is_part or is_project(last) else [last, *changes]
         guide = guide._replace(
             actions=(*guide.actions[:place], *tried, *guide.actions[place + 1 :]),
@@ -349,7 +349,7 @@ def _names(remedy: Remedy) -> list[str]:
 
 def _consequence(remedy: Remedy, trial: _Trial) -> str:
     """What is wrong after a remedy, for its finding."""
-    packages = dict.fromkeys(text for step in remedy.steps if isinstance(step, Install) for text in step.packages)
+    packages = dict.fromkeys(text for step in installs_of(remedy) for text in step.packages)
     with_packages = f"with {join_words([f'`{each}`' for each in packages])}"
     if trial.broken:
         return f"{with_packages}, what is installed no longer fits: {trial.conflict}"

@@ -15,12 +15,15 @@ from support.resolved_guides import audit, found
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import UserCommand, remedy_of, steps
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests import tried_commands
+from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.context import build_context
 from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.tried_actions import action_of
 from envdoctor.manifests.tried_commands import with_tried_commands
+from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution, apart
 
 STEP = "uv pip install trl==0.22.2 torch==2.5.1 transformers"
@@ -143,6 +146,30 @@ def test_commands_are_tried_together_without_the_one_that_has_a_consequence(monk
     kept = with_tried_commands(found, [guide], None, "2026-11-28", None)
     assert [bool(each.remedies) for each in kept] == [True, True, False, True]
     assert len(tried) == 4
+
+
+def test_a_command_with_a_file_of_requirements_is_tried() -> None:
+    """triton 3.4.0 has no wheel for aarch64."""
+    guide = parse_guide(sh("uv venv --python 3.12", "uv pip install torch==2.11.0", title="# GH200"), "a.md")
+    commands = (
+        UserCommand(command=f"uv pip install --requirements=base.txt {each} --torch-backend=cu128")
+        for each in ("einops==0.8.1", "triton==3.4.0")
+    )
+    found = [replace(numpy_finding(4, "2.2.6"), remedies=(remedy_of([each]),)) for each in commands]
+    tried = with_tried_commands(found, [guide], None, "2026-11-28", None)
+    assert [bool(each.remedies) for each in tried] == [True, False]
+
+
+def test_an_action_of_a_command_has_the_requirements_of_its_file() -> None:
+    command = UserCommand(command="uv pip install --requirements=base.txt einops==0.8.1")
+    listed = tuple(each for text in ("numpy<2", "tqdm") if (each := parse_install_requirement(text, 1)))
+    actions = [
+        InstallAction(3, "pip install -r base.txt", "pip", listed),
+        InstallAction(4, "pip install trl", "pip", ()),
+    ]
+    action = action_of(command, 9, actions)
+    assert isinstance(action, InstallAction)
+    assert [each.name for each in action.requirements] == ["numpy", "tqdm", "einops"]
 
 
 class _OldTorch(FixedSolver):
