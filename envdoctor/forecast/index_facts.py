@@ -137,17 +137,19 @@ class IndexReader:
         return PublishedRelease(found.version, found.day, kind, pythons, dict(glibc), found.is_yanked)
 
     @_limited
-    def is_published_from(self, name: str, url: str) -> bool:
+    def is_published_from(self, name: str, url: str) -> bool | None:
         """Whether the newest release of a package, or its first one, names this repository: projects move."""
         repository, wheels = REPOSITORY.search(url), self._reader()
         with_wheel = [each for each in self._usable(name) if any(file.wheel for file in each.files)]
         if repository is None or wheels is None or not with_wheel:
-            return False
+            return None
+        named: set[str] = set()
         for release in dict.fromkeys((with_wheel[-1].version, with_wheel[0].version)):
             metadata = wheels.metadata(Pin(name, release))
-            if repository[1].lower() in repositories(metadata.urls if metadata else ()):
+            named |= repositories(metadata.urls if metadata else ())
+            if repository[1].lower() in named:
                 return True
-        return False
+        return False if named else None
 
     @_limited
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:

@@ -12,6 +12,7 @@ from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.locking.lock import Target
 from envdoctor.locking.step_placeholders import newest_source_releases, wheels_of_torch_index
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement, is_at_commit, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.step import StepProblem
@@ -47,8 +48,8 @@ class StepQuestion(NamedTuple):
         return self._replace(requirements=tuple(each for each in self.requirements if each not in excluded))
 
 
-def step_question(problem: StepProblem) -> StepQuestion:
-    """The input of uv for a step."""
+def step_question(problem: StepProblem, index: IndexFacts | None = None) -> StepQuestion:
+    """The input of uv for a step. With an index, forks are distinguished from the repositories of packages."""
     target = problem.target
     placeholders: dict[tuple[str, str], None] = {}
     lines: list[str] = []
@@ -57,7 +58,7 @@ def step_question(problem: StepProblem) -> StepQuestion:
     for requirement in problem.requirements:
         if requirement.name in folders and not _is_folder(requirement):
             continue  # the project in the folder, which an installer takes for its name as well
-        version = _version_of_placeholder(requirement)
+        version = _version_of_placeholder(requirement, index)
         if version:
             placeholders[requirement.name, version] = None
             lines.append(f"{requirement.name}=={version}")
@@ -99,7 +100,7 @@ def _yanked_pin(requirement: InstallRequirement, problem: StepProblem) -> str:
     return f"=={release.version}" if release and release.yanked and requirement.name not in problem.upgraded else ""
 
 
-def _version_of_placeholder(requirement: InstallRequirement) -> str:
+def _version_of_placeholder(requirement: InstallRequirement, index: IndexFacts | None) -> str:
     """The version of a requirement that PyPI does not have: a wheel, a tag of a repository, a local version."""
     if requirement.wheel:
         wheel = parse_wheel_name(requirement.wheel)
@@ -112,7 +113,8 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
         newest = _newest(requirement.name)
         if _is_folder(requirement):
             return f"{newest or 1}+{COMMIT}"  # PyPI's package of this name can be another one
-        if is_at_commit(requirement.url):
+        is_fork = index is not None and index.is_published_from(requirement.name, requirement.url) is False
+        if is_at_commit(requirement.url) or is_fork:
             return f"{newest}+{COMMIT}" if newest else ""
         return release.version if release else newest
     is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)

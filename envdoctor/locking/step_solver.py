@@ -95,7 +95,7 @@ class UvStepSolver:
         """Solve one step; None if a source is unreachable, or has other packages than those of PyPI."""
         if self.reason:
             return None
-        question = step_question(problem)
+        question = step_question(problem, self.index)
         if not question.requirements:
             return StepSolution()
         solution = self._solved(question)

@@ -225,8 +225,8 @@ class IndexFacts(Protocol):
         """A release with the Pythons and platforms of its wheels, as in the built-in table; None if it is unknown."""
         ...
 
-    def is_published_from(self, name: str, url: str) -> bool:
-        """Whether the newest release of a package names this repository as its own."""
+    def is_published_from(self, name: str, url: str) -> bool | None:
+        """Whether releases of a package name this repository as their own; None if they name none."""
         ...
 
     def missing_names(self, installed: InstalledSet) -> ComparedNames:

@@ -338,7 +338,8 @@ def test_facts_of_releases() -> None:
         assert reader.release("user", "9.0") is None
         assert reader.newest_release("absent") is None
         assert reader.is_published_from("user", "git+https://github.com/Example/user.git@main")
-        assert not reader.is_published_from("user", "git+https://github.com/fork/user.git")
+        assert reader.is_published_from("user", "git+https://github.com/fork/user.git") is False
+        assert reader.is_published_from("built", "https://github.com/example/built") is None
         assert reader.is_published_from("moved", "https://github.com/old/moved")
         assert reader.is_published_from("moved", "https://github.com/new/moved.git")
         assert list(reader.requires("user", "2.0")) == ["base>=1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.cases import each_case
+from support.fixed_index import FixedIndex
 
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import step_question
@@ -44,3 +45,12 @@ def test_a_folder_of_another_machine_is_no_release(text: str, expected: set[str]
     target = ResolverTarget("x86_64", "3.11")
     problem = StepProblem(tuple(each for each in requirements if each), (), (), {}, target)
     assert {each for each in step_question(problem).requirements if each.startswith("numpy")} == expected
+
+
+@each_case(("owner", "is_fork"), [("huggingface", False), ("someone", True)])
+def test_a_fork_does_not_have_the_requirements_of_the_newest_release(owner: str, is_fork: bool) -> None:
+    requirement = parse_install_requirement(f"trl @ git+https://github.com/{owner}/trl.git", 1)
+    assert requirement
+    problem = StepProblem((requirement,), (), (), {}, ResolverTarget("x86_64", "3.11"))
+    (text,) = step_question(problem, FixedIndex()).requirements
+    assert text.endswith("+commit") == is_fork
