@@ -178,6 +178,8 @@ class BlockReader:
             else:
                 actions = [*map(self._with_local_projects, parse_actions(command, files))]
                 self._note_own_release(actions)
+                if any(isinstance(each, SelectEnvironment) and each.new for each in actions):
+                    self.directory.create_environment()
                 yield from actions
                 yield from self._repository_script(command, files)
 

@@ -90,6 +90,8 @@ class WorkingDirectory:
         self.before_placeholder: str | None = None  # the directory that a reader leaves for one of its own
         self.is_unnamed_clone = False  # a clone whose address a reader is to replace, before a step enters it
         self.is_later_block = False  # after the block that enters a placeholder
+        self.has_environment = False  # a step created one
+        self.is_of_environment = False  # the last `cd` was after that
         self.root = files.root if files.is_repository else files.folder
         self.own_names = files.own_names or (own_names(self.root) if self.root else frozenset())
 
@@ -115,12 +117,19 @@ class WorkingDirectory:
             is_clone = self._clone(target) not in ("", _ELSEWHERE)  # `git clone URL $COCOAPI`
             self.before_placeholder = before if is_placeholder and not is_clone else None
             self.is_later_block = False
+            self.is_of_environment = self.has_environment
             self.previous, self.current = self.current, target
         elif words[:1] == ["popd"]:
             self.previous, self.current = self.current, self.previous
         paths = {path for word in command.words for path in (word, word.partition("=")[2])}
         self.own_files.own_paths.clear()
         self.own_files.own_paths |= {path: file for path in paths if (file := self._file_of_clone(path))}
+
+    def create_environment(self) -> None:
+        """Start again where the text starts, if a later block creates another environment."""
+        if self.is_later_block and self.is_of_environment:
+            self.current = self.start
+        self.has_environment = True
 
     def enter(self, folder: str, path: str) -> str:
         """The directory after WORKDIR in a Dockerfile: outside of all clones it is that of the own project."""

@@ -68,9 +68,17 @@ def headers_of_torch_require_a_newer_standard(context: GuideContext) -> Iterator
         headers = rejecting_headers(build.standard, torch) if torch else newest
         is_old = headers is not None and headers.standard > build.standard
         key = (build.line, build.title)
-        if headers and is_old and key not in reported and (torch or _presupposes_torch(context, build)):
+        is_unread = installed and not build.newest_torch and _is_torch_unread(build.install)
+        if is_unread or key in reported:
+            continue
+        if headers and is_old and (torch or _presupposes_torch(context, build)):
             reported.add(key)
             yield _rejected(context, build, headers, torch)
+
+
+def _is_torch_unread(install: InstallStep) -> bool:
+    """Whether a project or a file that the guide does not show can have installed another torch before a step."""
+    return install.before.resolution in ("partial", "unresolved") and "torch" not in install.before.packages
 
 
 def _presupposes_torch(context: GuideContext, build: _Build) -> bool:

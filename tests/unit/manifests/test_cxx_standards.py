@@ -145,3 +145,10 @@ def test_an_old_release_is_built_with_the_torch_of_its_time() -> None:
     assert found.fix.startswith("Install torch 2.0.0 of the time of flash-attn 1.0.4 first")
     assert found.fix.endswith("torch 2.0.0 has no wheel for 3.12.")
     assert not commands_of(found)
+
+
+@each_case("steps, is_reported", [((), True), (("cd other", "uv pip install -e ."), False)])
+def test_a_project_that_is_not_read_can_bring_an_older_torch(steps: tuple[str, ...], is_reported: bool) -> None:
+    solver = FixedSolver(FixedIndex(), {"flash-attn": "2.4.1", "torch": "2.14.0"}, ["flash-attn"])
+    text = sh(VENV, *steps, "uv pip install torch flash-attn==2.4.1 --no-build-isolation")
+    assert bool(findings(text, solver, "RUN290")) == is_reported

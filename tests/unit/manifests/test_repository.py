@@ -74,6 +74,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "other address": (("pip install git+https://github.com/me/theirs.git",), set()),
 }  # fmt: skip
 
+OTHER = "git clone https://github.com/other/x\ncd x"
+
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
@@ -104,6 +106,8 @@ def test_the_files_of_a_clone_are_read(name: str, clone: Path) -> None:
         (("cd demos\npython run.py", "pip install -e '.[infer]'\ncd train"), True),
         (("cd demos\npip install -e '.[infer]'",), False),  # in the same block, the reader is in it
         (("cd demos", "cd ../other", "pip install -e '.[infer]'"), False),  # not on disk
+        ((OTHER, "conda create -n two python=3.11\npip install -e '.[infer]'"), False),  # can be in the clone
+        ((f"conda create -n one\n{OTHER}", "conda create -n two python=3.11\npip install -e '.[infer]'"), True),
     ],
 )
 def test_a_project_is_installed_in_the_root_after_a_block_in_another_directory(
