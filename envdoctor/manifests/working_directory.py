@@ -171,12 +171,17 @@ class WorkingDirectory:
     def folders_of(self, script: str) -> tuple[Path, ...]:
         """The directories in which a command can run a script."""
         if not self.has_returned:
-            return self.folders
+            return self.folders or self._root_of(script)
         place = self._place(self.before_placeholder or "")
         folders = () if place is None else self.own_files.folders_at(place)
         inner = posixpath.dirname(posixpath.normpath(script))
         is_there = any(is_file(folder / script) or (inner and is_folder(folder / inner)) for folder in folders)
         return folders if script and is_there else ()
+
+    def _root_of(self, script: str) -> tuple[Path, ...]:
+        """The root of the project for a script below it, after steps in a directory that a build makes."""
+        folders = self.own_files.folders_at(self.own_files.root_place) if self.place and "/" in script else ()
+        return tuple(each for each in folders if is_file(each / script))
 
     @property
     def has_returned(self) -> bool:
@@ -223,7 +228,8 @@ class WorkingDirectory:
         if self.place is None or not is_known(path) or path.startswith((".", "/", "~")) or self._is_there(target):
             return target
         again = posixpath.normpath(posixpath.join(self._clone(self.current) or self.start, path))
-        return again if self._is_there(again) else target
+        is_there = self._is_there(again) or ("/" in path and self._is_there(posixpath.dirname(again)))
+        return again if is_there else target
 
     def _place_of_value(self, path: str) -> str | None:
         """The place of a directory, empty for one without a variable; None for `$COCOAPI`."""

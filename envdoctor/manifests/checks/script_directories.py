@@ -26,6 +26,11 @@ class _Misplaced(NamedTuple):
     command: Command
     path: str  # that it names
 
+    @property
+    def name(self) -> str:
+        """What a step that makes the path would name."""
+        return self.path if self.command.name in _ENTERS else posixpath.basename(self.path)
+
 
 @rule("RUN293", kind="guide", severity="error", cause="dependency-pin-violated", url=INTERPRETER)
 def script_is_written_for_its_own_directory(context: GuideContext) -> Iterator[Problem]:
@@ -40,11 +45,12 @@ def script_is_written_for_its_own_directory(context: GuideContext) -> Iterator[P
         if checkout is None or not folder or not _starts_in_root(checkout, launch, path):
             continue
         found = _misplaced(checkout, folder, lines)
-        if found is None or posixpath.basename(found.path) in "\n".join(context.guide.lines):
+        if found is None or found.name in "\n".join(context.guide.lines):
             continue
+        command = f"{found.command.name} {found.path}"
         yield Problem(
             "error",
-            f"{path} runs `{found.command}` in line {found.command.line}, and `{launch.command}` starts it where "
+            f"{path} runs `{command}` in line {found.command.line}, and `{launch.command}` starts it where "
             f"{found.path} does not exist: it is relative to {folder}",
             (
                 guide_evidence(context, "command", launch.command, launch.line),
@@ -82,8 +88,7 @@ def _misplaced(checkout: Checkout, folder: str, lines: Sequence[str]) -> _Mispla
             found = _Misplaced(command, name)
         if command.name in _ENTERS:
             break
-    name = posixpath.basename(found.path) if found else ""
-    return found if name and sum(name in line for line in lines) == 1 else None
+    return found if found and sum(found.name in line for line in lines) == 1 else None
 
 
 def _value(word: str) -> str:

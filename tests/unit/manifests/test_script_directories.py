@@ -54,3 +54,14 @@ def test_scripts_that_work_in_the_root(name: str, clone: Path) -> None:
 
 def test_a_script_that_starts_in_its_directory(clone: Path) -> None:
     assert not _found(clone, "python bench.py\n", "cd scripts && bash run.sh")
+
+
+def test_a_script_that_starts_after_a_block_in_a_directory_of_a_build(clone: Path) -> None:
+    (clone / "scripts/run.sh").write_text("python bench.py\n")
+    start = sh(f"git clone https://github.com/a/{clone.name}", f"cd {clone.name}", "pip install torch==2.8.0")
+    build = sh("cd kernels/src", "make") + sh("cd kernels/build", "./bench") + sh("bash scripts/run.sh")
+    guide = start + build
+    found = audit_text(guide, str(clone / "README.md"), None, None).result.findings
+    assert [each.line for each in found if each.id == "RUN293"] == [
+        guide[: guide.index("bash scripts")].count("\n") + 1
+    ]
