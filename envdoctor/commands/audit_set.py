@@ -29,10 +29,12 @@ from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 
 _OF_CODE = frozenset({"RUN078", "RUN221", "RUN222"})  # names and calls of the programs of a checkout
+_OF_OPTIONS = "RUN200"  # options of programs, among them fields of releases
 _OF_CALLS = "RUN017"  # names that releases use in functions
 _MAX_NOTES = 3
 _RELEASE = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
 _USED = re.compile(r" uses ([\w.]+) in a function, which ([a-z0-9-]+) ")
+_EXCLUDED = re.compile(r"\bexcludes ([a-z0-9-]+) (\d[\w.]*\w|\d), (?:which has it|for which the code)")
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
@@ -117,8 +119,10 @@ def _names_of_code(guide: Guide, path: Guide, machine: Machine | None, solver: S
         return []
     runs = tuple(action for action in guide.actions if isinstance(action, Run))
     own = guide._replace(actions=(*path.actions, *runs), stated_machine=path.stated_machine)
-    found = evaluate_guide(build_context(own, machine, date.today().isoformat(), solver), _OF_CODE)
-    return [each for each in found if each.status in ("error", "warning")]
+    context = build_context(own, machine, date.today().isoformat(), solver)
+    found = evaluate_guide(context, _OF_CODE | {_OF_OPTIONS})
+    certain = [each for each in found if each.status in ("error", "warning")]
+    return [each for each in certain if each.id != _OF_OPTIONS or _limits([each])]
 
 
 def _shortened(messages: list[str]) -> tuple[str, ...]:
@@ -161,5 +165,7 @@ def _limits(findings: list[Finding]) -> list[str]:
         steps = (step for remedy in each.remedies[:1] for step in remedy.steps)
         packages = [text for step in steps if isinstance(step, Install) for text in step.packages]
         stated = [text for text in packages if re.search(r"[=<>]", text)] or missing_packages([each])
+        # What excludes a release can be open in a set.
+        stated = stated or [f"{name}=={version}" for name, version in _EXCLUDED.findall(each.fix)]
         found += stated or [f"{name}<{version}" for name, version in _BELOW.findall(each.fix) if name != "Python"]
     return list(dict.fromkeys(found))

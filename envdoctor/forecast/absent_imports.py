@@ -9,7 +9,8 @@ from functools import partial
 
 from envdoctor.forecast.set_names import distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
-from envdoctor.knowledge.modules import tables
+from envdoctor.knowledge.imports import spans_of_name
+from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name, tables
 from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.source_archive import SourceArchive
@@ -26,7 +27,7 @@ def absent_imports(
     """The imports of code that the installed releases do not have.
 
     A module can receive attributes that its source does not name. One is absent only if the module names it as
-    removed, or if an older release has it; older ones of packages with a table of modules are not read.
+    removed, or if an older release has it. Older ones are read for names that no table has.
     """
     distributions = distributions_of(installed)
     named = {distributions[each.top] for each in used if each.top in distributions}
@@ -40,12 +41,19 @@ def absent_imports(
         others = [Pin(other, installed.versions[other]) for other in parts[pin.name]]
         missing, is_removed = _absent(wheels, pin, each, others, read_archive)
         needs_proof = each.is_attribute or not each.is_certain
-        is_searched = missing and needs_proof and each.top not in tables() and time.monotonic() < until
+        is_unlisted = each.top not in tables() if needs_proof else bool(each.file) and not _is_listed(each)
+        is_searched = missing and is_unlisted and time.monotonic() < until
         last = last_release(wheels, pin, partial(_has, wheels, each), until=until) if is_searched else None
         if missing and (last or is_removed or not needs_proof):
             is_installable = last and wheels.fitting_wheel(Pin(pin.name, last.version))
             version = last.version if last and is_installable else ""
             yield AbsentImport(each, missing, indexed(wheels, pin), version)
+
+
+def _is_listed(used: CodeImport) -> bool:
+    """Whether a table has the releases with an imported name or its module."""
+    spans = spans_of_module(used.module), spans_of_module_name(used.module, used.name)
+    return any((*spans, spans_of_name(used.module, used.name)))
 
 
 def _absent(

@@ -33,6 +33,7 @@ from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
+_MAX_OLDER = 3  # releases whose wheels are read in search for one with all names
 _KNOWN = ("solved", "partial", "tables")  # with conda packages, only what a step names is known
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 
@@ -163,12 +164,12 @@ def _of_program(
     first, *others = absent
     package = state.packages[first.release.name]
     used, line = first.used, first.used.line or package.line
-    last, newer = release_with_all(absent, all_used)
+    last, newer = _release_with_all(context, state, absent, all_used)
     if package.name in TORCH_FAMILY or not _is_installable(context, state, package.name, last):
         last = ""
     index, python = context.index_facts, state.python or context.trace.python
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
-    newer = (newer or _absent_from_wheel(context, state, package.name, last, all_used)) if last else ""
+    newer = newer if last else ""
     pin = f"{package.name}=={last}" if last and not excluding and not newer else ""
     if needed := first_release_of(each.used for each in absent):
         pin = f"{package.name}>={needed}"
@@ -202,15 +203,32 @@ def _evidence_of_release(absent: AbsentImport) -> Evidence:
     return table_evidence(str(absent.release), f"no {absent.name}", source)
 
 
+def _release_with_all(
+    context: GuideContext, state: EnvironmentState, absent: Sequence[AbsentImport], used: Sequence[CodeImport]
+) -> tuple[str, str]:
+    """The last release that has all used names, by the tables and the wheels; else a name that it lacks as well."""
+    last, lacking = release_with_all(absent, used)
+    version = last
+    for _ in range(_MAX_OLDER):
+        if not version or lacking:
+            break
+        without = _absent_from_wheel(context, state, absent[0].release.name, version, used)
+        if not without:
+            return version, ""
+        older, lacking = release_with_all(without, used)
+        version, lacking = older, lacking if older else without[0].name
+    return last, lacking
+
+
 def _absent_from_wheel(
     context: GuideContext, state: EnvironmentState, name: str, version: str, used: Sequence[CodeImport]
-) -> str:
-    """A used name that the wheel of another release of a package does not have; empty if none is known."""
+) -> list[AbsentImport]:
+    """The used names that the wheel of another release of a package does not have; none if they are not known."""
     installed = installed_set(context, state, ())
     of_project = {each: found for each, found in installed.versions.items() if each.startswith(f"{name}-")}
     installed = installed._replace(versions={**of_project, name: version})
     found = context.index_facts.absent_imports(installed, used) if context.index_facts else ()
-    return next((each.name for each in found if each.release.name == name), "")
+    return [each for each in found if each.release.name == name]
 
 
 def _is_installable(context: GuideContext, state: EnvironmentState, name: str, version: str) -> bool:

@@ -363,6 +363,13 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
     ]  # fmt: skip
 
 
+def test_the_last_release_with_an_imported_name_of_a_program() -> None:
+    used = [CodeImport(1, "base", "old", file) for file in ("train.py:1", "")]
+    with reading(*BASE) as reader:
+        found = reader.absent_imports(InstalledSet({"base": "2.0"}, (), "3.12", "x86_64"), used)
+    assert [each.last for each in found] == ["1.5", ""]
+
+
 COMPILED = "import sys\nfor each in sys.modules:\n    setattr(sys.modules[__name__], each, 1)\n"
 ATTRIBUTES = {  # of a release: the last one with the attribute, or none if it is not known to be gone
     "old": "1.5",

@@ -1,0 +1,84 @@
+"""Sets for the programs of a checkout: releases with the options, names and calls that these use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+from support.text_files import write_files
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.commands.audit_set import check_sets
+from envdoctor.core.records import Finding
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.locking.solved_set import SetProblems, SolvedSet
+from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.recognition import read_input
+from envdoctor.manifests.stated_machine import StatedMachine
+from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease, InstalledSet
+
+PARSER = (
+    "from transformers import HfArgumentParser, TrainingArguments\n"
+    "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+)
+REPOSITORY = "from huggingface_hub import Repository\nRepository('a')\n"
+
+
+def problems(folder: Path, code: str, versions: dict[str, str], index: FixedIndex) -> SetProblems:
+    """What the check of a set reports for a guide that starts train.py."""
+    write_files(folder, {"train.py": code, ".git/HEAD": ""})
+    text = sh(f"pip install {' '.join(versions)}", "python train.py --output_dir a --evaluation_strategy no")
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12", requirements=tuple(versions), own=tuple(versions),
+    )  # fmt: skip
+    solved = SolvedSet(
+        corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.12", versions=versions
+    )
+    guide = read_input(text, "README.md", Files(folder), "x86_64").paths[0]
+    return check_sets(None, FixedSolver(index, versions), StatedMachine("x86_64", "", 0), guide)(solved)
+
+
+@each_case(("transformers", "pins"), [("4.57.6", ("transformers<4.51.3",)), ("4.46.3", ())])
+def test_a_set_has_a_release_with_the_fields_of_a_command(
+    transformers: str, pins: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = problems(tmp_path, PARSER, {"torch": "2.8.0", "transformers": transformers}, FixedIndex())
+    assert found.pins == pins
+    assert ["has no option --evaluation_strategy" in each for each in found.warnings] == [True] * len(pins)
+
+
+def test_a_package_that_excludes_a_release_with_a_name_can_be_open_in_a_set(tmp_path: Path) -> None:
+    versions = {"torch": "2.8.0", "datasets": "5.2.0", "huggingface-hub": "2.4.0"}
+    index = FixedIndex(IndexedRelease("datasets", "5.2.0", "2026-10-01"))
+    index.requirements = {"datasets 5.2.0": ["huggingface-hub>=1.0"]}
+    assert problems(tmp_path, REPOSITORY, versions, index).pins == ("huggingface-hub==0.36.2",)
+
+
+class OlderNames(FixedIndex):
+    """An index whose wheels of transformers after 4.46.3 lack a name that the built-in tables do not have."""
+
+    def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
+        version = installed.versions["transformers"]
+        found = [each for each in used if each.name == "is_torch_tpu_available"]
+        is_absent = satisfies(version, ">4.46.3") is True
+        release = IndexedRelease("transformers", version, "2026-11-21")
+        return [AbsentImport(each, f"{each.module}.{each.name}", release, "4.46.3") for each in found if is_absent]
+
+
+def test_a_command_installs_a_release_with_the_names_of_tables_and_of_wheels(tmp_path: Path) -> None:
+    code = "from transformers import is_torch_tpu_available\nfrom transformers.utils import get_full_repo_name\n"
+    write_files(tmp_path, {"train.py": code, ".git/HEAD": ""})
+    versions = {"torch": "2.8.0", "transformers": "5.24.0"}
+    text = sh("pip install torch transformers", "python train.py")
+    found = audit_text(text, str(tmp_path / "README.md"), None, FixedSolver(OlderNames(), versions), python="3.12")
+    assert {each.remedies[0].commands for each in _of_names(found.result.findings)} == {
+        ("uv pip install transformers==4.46.3",)
+    }
+
+
+def _of_names(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each.id == "RUN078"]
