@@ -32,6 +32,10 @@ from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)
 
+# METADATA of the wheels: 0.5.2 has the engine in its extra srt, 0.5.3 always; read on 2026-11-29.
+_SGLANG_WITH_EXTRA = "<0.5.3"
+_OF_SGLANG_ENGINE = ("outlines", "sgl-kernel")
+
 NOT_IN_GUIDE: Fact[Any] = unreadable(OF_A_GUIDE, "not in the guide")
 
 
@@ -41,7 +45,7 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
     distributions = {
         name: Distribution(name=name, version=_installed_version(package), source=package.wheel or package.origin)
         for name, package in packages.items()
-        if package.version
+        if package.version and not _is_client_of_sglang(package, packages)
     }
     return Stack(
         origin=OF_A_GUIDE,
@@ -56,6 +60,12 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
         cuda_available=NOT_IN_GUIDE,
         uses=known((), OF_A_GUIDE),
     )
+
+
+def _is_client_of_sglang(package: ResolvedPackage, packages: dict[str, ResolvedPackage]) -> bool:
+    """Whether SGLang is installed without its engine, whose requirements the tables contain."""
+    has_engine = any(name in packages for name in _OF_SGLANG_ENGINE)
+    return package.name == "sglang" and not has_engine and satisfies(package.version, _SGLANG_WITH_EXTRA) is True
 
 
 def _installed_version(package: ResolvedPackage) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import INDEX, py, sh
 
 from envdoctor.commands.audit_file import audit_text
@@ -190,3 +191,11 @@ def test_a_finding_needs_evidence(case: Case) -> None:
 
     assert problems(case.faulty)
     assert problems(case.open) == []
+
+
+@each_case(("packages", "are_compared"), [({}, False), ({"outlines": "0.1.11"}, True)])
+def test_sglang_without_its_engine_requires_no_torch(packages: dict[str, str], are_compared: bool) -> None:
+    versions = {"sglang": "0.5.2", "torch": "2.15.0", **packages}
+    text = sh(VENV, f"pip install {' '.join(versions)}")
+    result = audit_text(text, "SETUP.md", None, FixedSolver(FixedIndex(), versions)).result
+    assert bool([each for each in result.findings if "requires torch" in each.message]) == are_compared
