@@ -128,6 +128,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # the collector would go through 4,000 tests and their modules each time: 8 % of the unit tests' time
     gc.set_threshold(GC_THRESHOLD)  # as in the command: another 3 %
     SESSION["folder"] = shared_folder(session.config)
+    if not any(item.get_closest_marker("network") for item in session.items):
+        os.environ.setdefault("UV_HTTP_RETRIES", "0")  # uv waits for seconds before it queries a closed port again
     needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:
         return

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -288,8 +289,10 @@ def test_quiet_prints_no_progress(home: Path) -> None:
     """Without a network, fetch fails after its first progress."""
     words = ["fetch", "cpu", "--dest", "wheels", "--python", "3.11"]
     sources = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "PIP_CONFIG_FILE": ""}
-    for quiet in ([], ["--quiet"]):
-        done = envdoctor(*words, *quiet, home=home, **sources)
+    options: tuple[list[str], ...] = ([], ["--quiet"])
+    with ThreadPoolExecutor() as pool:  # each waits for seconds before it requests a file again
+        ended = list(pool.map(lambda quiet: envdoctor(*words, *quiet, home=home, **sources), options))
+    for quiet, done in zip(options, ended, strict=True):
         assert done.returncode == 3
         assert ("Locating 68 packages" in done.stderr) == (not quiet)
         assert "error: " in done.stderr

@@ -27,11 +27,11 @@ COMMAND = (sys.executable, "-m", "envdoctor")
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
     """The variables of a user's shell, without this machine's settings for uv, NVIDIA, CUDA, NCCL and SLURM."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("UV_", "NVIDIA_", "CUDA_", "NCCL_", "SLURM_")) and name not in ("COLUMNS", "NO_COLOR")
-    }
+    removed = ("UV_", "NVIDIA_", "CUDA_", "NCCL_", "SLURM_")
+    others = ("COLUMNS", "NO_COLOR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(removed) and name not in others}
+    if retries := os.environ.get("UV_HTTP_RETRIES"):  # see conftest.py
+        kept["UV_HTTP_RETRIES"] = retries
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | extra
 
 

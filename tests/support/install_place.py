@@ -133,7 +133,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A home in any folder, while the variables are patched."""
     for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "XDG_")):
+        if name.startswith(("PIP_", "UV_", "XDG_")) and name != "UV_HTTP_RETRIES":
             monkeypatch.delenv(name)
     monkeypatch.setenv("UV_CACHE_DIR", str(home / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -72,7 +72,8 @@ def _run(home: Path) -> subprocess.CompletedProcess[str]:
         assert count == 1, name
     recipe.write_text(text, encoding="utf-8")
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache/uv")
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
+    removed = ("PYTHONPATH", "OMP_NUM_THREADS", "UV_HTTP_RETRIES")
+    kept = {name: value for name, value in os.environ.items() if name not in removed}
     shorter: list[str] = []
     if not os.environ.get("ENVDOCTOR_REAL_STARTS"):
         shorter = ["--recipe", str(recipe)]

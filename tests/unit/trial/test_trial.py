@@ -241,7 +241,6 @@ def test_an_unreachable_index_is_one_error(variables: None, tmp_path: Path, monk
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(EnvdoctorError, match=r"a trial cannot install packages: http://127\.0\.0\.1:9/simple"):
         audit(tmp_path, "requirements.txt", SMALL)
 
