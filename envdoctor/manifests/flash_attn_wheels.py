@@ -5,6 +5,7 @@ from __future__ import annotations
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import TorchPairing, torch_pairings
 from envdoctor.knowledge.versions import minor_of, satisfies
+from envdoctor.resolution.resolver import ResolvedPackage
 
 NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
 # python_requires of setup.py, and cuda-version of .github/workflows/publish.yml at the tags, 2026-11-29.
@@ -40,6 +41,13 @@ def release_with_wheel(torch: str, cuda: str, python: str, platform: str) -> str
     versions = (row.version for row in published_releases("flash-attn"))
     fitting = (each for each in versions if all(satisfies(each, f"<{limit}") for limit in limits))
     return next((each for each in fitting if has_release_wheel(each, torch, python, platform)), "")
+
+
+def without_compiling(torch: ResolvedPackage, python: str, platform: str) -> str:
+    """The fix of a guide whose flash-attn has no wheel: a release that has one, or another torch."""
+    release = release_with_wheel(minor_of(torch.version), torch.cuda, python, platform)
+    other = f"flash-attn=={release}, which has one" if release else "a torch release with a wheel"
+    return f'Omit it (attn_implementation="sdpa"; vLLM contains its own copy), or use {other}.'
 
 
 def torch_of_wheels(version: str) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.torch_of_builds import build_requirements
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.flash_attn_wheels import has_release_wheel
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel, without_compiling
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -250,7 +250,7 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
                     "2026-11-21",
                 ),
             ),
-            'Omit it (attn_implementation="sdpa"; vLLM contains its own copy), or use a torch release with a wheel.',
+            without_compiling(torch, install.before.python, context.platform),
             line=line,
         )
 

@@ -7,23 +7,50 @@ import re
 from envdoctor.core.remedies import Remedy
 from envdoctor.knowledge.releases import normalize_name, numpy2_releases, parse_requirement, releases_that_pin
 from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.absent_names import absent_by_tables, release_with_all
 from envdoctor.manifests.checks.evidence import install_step
+from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.imports_of_guide import imports_of_guide, imports_of_programs
 from envdoctor.manifests.pinned_steps import resolve_with_pin
 from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.torch_install import COMPANIONS
 
 
 def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple[Remedy, ...]]:
     """The words and the command that install further packages, if a release of each fits the pinned torch."""
-    packages = tuple(_companion(context, each) for each in packages)
+    chosen = [_with_names(context, _companion(context, each)) for each in packages]
+    packages = tuple(package for package, _ in chosen)
     limits = tuple(dict.fromkeys(limit for package in packages for limit in _limits(context, package)))
     torch = next((each for each in limits if each.startswith("torch==")), "")
     if torch and (unfit := next((each for each in packages if not _fits(context, each, torch)), "")):
         fix = f"No release of {unfit} fits {torch.replace('==', ' ')}: run the program in another environment"
         return f"{fix}, or use a newer torch.", ()
     fix = f"Install {', '.join(packages)}; old code can need an old release of {'them' if packages[1:] else 'it'}."
+    if absent := next(filter(None, (name for _, name in chosen)), ""):
+        return f"{fix} The newest release does not have {absent}.", ()
     return fix, install_step(*packages, *limits)
+
+
+def _with_names(context: GuideContext, package: str) -> tuple[str, str]:
+    """A further package in the release that has what programs import of it.
+
+    With a name that the newest release does not have if that release is not known.
+    """
+    index, name = context.index_facts, normalize_name(package)
+    newest = index.newest_release(name) if index and not set(package) & set("[<>=!~") else None
+    if index is None or newest is None:
+        return package, ""
+    used = [*imports_of_guide(context), *imports_of_programs(context)]
+    only = {name: ResolvedPackage(name, newest.version, 0, package)}
+    installed = installed_set(context, context.environments[-1].state, ())._replace(versions={name: newest.version})
+    found = (*index.absent_imports(installed, used), *absent_by_tables(only, used))
+    absent = [each for each in found if each.release.name == name]
+    last, lacking = release_with_all(absent, used) if absent else ("", "")
+    if absent and (lacking or not last):
+        return package, absent[0].name
+    return (f"{package}=={last}" if last else package), ""
 
 
 def _companion(context: GuideContext, package: str) -> str:

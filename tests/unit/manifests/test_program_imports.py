@@ -350,6 +350,14 @@ def test_a_further_package_keeps_the_pinned_torch(requires: str, limit: bool, ch
     assert command == f"uv pip install plots{' torch==2.8.0' if limit else ''}"
 
 
+def test_no_command_installs_a_release_that_lacks_what_programs_import(checkout: Path) -> None:
+    """FixedIndex has a release without the names that contain `old`."""
+    (checkout / "project/figures.py").write_text("from plots import old_axes\n")
+    (finding,) = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+    assert finding.fix.endswith(" The newest release does not have plots.old_axes.")
+    assert not finding.remedies
+
+
 class OlderTorch(FixedSolver):
     """A solver for which no release of a package fits a torch."""
 

@@ -8,8 +8,9 @@ from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
-from envdoctor.manifests.flash_attn_wheels import has_release_wheel, release_with_wheel
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel, release_with_wheel, without_compiling
 from envdoctor.resolution.index_facts import IndexedRelease, MissingName, Numpy1Build, RefusedRelease, SharedFile
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
@@ -225,6 +226,12 @@ def test_wheels_of_flash_attn(version: str, torch: str, is_there: bool) -> None:
 )
 def test_the_newest_flash_attn_with_a_wheel(torch: str, cuda: str, python: str, version: str) -> None:
     assert release_with_wheel(torch, cuda, python, "x86_64") == version
+
+
+def test_a_release_that_is_not_compiled_is_named() -> None:
+    torch = ResolvedPackage("torch", "2.1.1", 1, "torch==2.1.1", cuda="11.8")
+    assert without_compiling(torch, "3.10", "x86_64").endswith(" or use flash-attn==2.7.3, which has one.")
+    assert without_compiling(torch, "3.10", "aarch64").endswith(" or use a torch release with a wheel.")
 
 
 def test_builds_of_opencv_get_one_version() -> None:
