@@ -86,6 +86,12 @@ def permits(specifier: str, python: str) -> bool:
     return not specifier or any(satisfies(f"{python}{patch}", specifier) is not False for patch in ("", ".99"))
 
 
+def python_of_file(files: Files, *before: str) -> str:
+    """The Python of the first text that states one, else of the file .python-version; empty without one."""
+    texts = (*before, *(text for _, text in files.of_project(".python-version", 0)))
+    return next((match[1] for text in texts if (match := VERSION_FILES[".python-version"].search(text))), "")
+
+
 def exact_python(specifier: str) -> str:
     """The minor version that a specifier allows: `==3.12.*`, `>=3.12,<3.13`; empty if it allows several."""
     if match := _EXACT.fullmatch(specifier.strip()):

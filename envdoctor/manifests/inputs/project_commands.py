@@ -25,6 +25,7 @@ _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 _SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
 _REQUIRES_PYTHON = re.compile(r"(?m)^requires-python\s*=\s*[\"']([^\"'\n]+)")
 _INSTALLS_PACKAGES = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b")
+_OTHER_PYTHON = re.compile(r"uv venv .*--python (\d\S+)")
 _KEY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
 
 
@@ -98,6 +99,8 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     if tool is _PDM:
         place = place.replace("--group", "--dev --group").replace("--optional", "--group")
     is_uv, tool = tool is _UV, tool.at(Path(name))
+    if kind == "uv.lock":
+        finding = _with_python_of_sync(finding, tool)
 
     def convert(step: Step) -> Step | None:
         return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
@@ -115,6 +118,14 @@ def synced_remedies(finding: Finding, guide: Guide) -> Finding:
     if not guide.syncs or any(_INSTALLS_PACKAGES.search(each.command) for each in others):
         return finding
     return replace(finding, remedies=_converted(finding.remedies, lambda step: _tool_step(step, _UV, "")))
+
+
+def _with_python_of_sync(finding: Finding, tool: Tool) -> Finding:
+    """The finding with `uv sync` in place of another environment: it installs the lock into that of the project."""
+    commands = (step.command for remedy in finding.remedies for step in remedy.steps if isinstance(step, UserCommand))
+    python = next((found[1] for each in commands if (found := _OTHER_PYTHON.match(each))), "")
+    sync = f"{tool.add.replace('uv add', 'uv sync', 1)} --python {python}"
+    return replace(finding, remedies=(remedy_of([UserCommand(command=sync)]),)) if python else finding
 
 
 def _build_dependencies(finding: Finding) -> str:

@@ -24,6 +24,7 @@ from envdoctor.manifests.pyproject import items, rows, table
 from envdoctor.manifests.requirement_files import logical_lines, requirement_text
 from envdoctor.manifests.restructured_text import is_restructured_text
 from envdoctor.manifests.setup_py import is_setup_py
+from envdoctor.manifests.stated_python import permits, python_of_file
 from envdoctor.resolution.requirement import is_stated_requirement, parse_install_requirement
 
 EXPECTED = (
@@ -260,6 +261,14 @@ def _of_sets(
     return read
 
 
+def _read_uv_lock(data: dict[str, Any], text: str, name: str, files: Files, platform: str) -> Document:  # noqa: ARG001
+    """A uv.lock, for the Python of the file .python-version if the project permits it: uv creates no other one."""
+    python = python_of_file(files)
+    if python and permits(str(data.get("requires-python") or ""), python):
+        data = data | {"requires-python": f"=={python}.*"}
+    return Document("uv.lock", sets=locks.UvLock(data, text).sets(platform))
+
+
 def _of_text(reader: Reader) -> Callable[..., Document]:
     def read(data: dict[str, Any], text: str, name: str, files: Files, platform: str) -> Document:  # noqa: ARG001
         return reader(text, name, files)
@@ -270,7 +279,7 @@ def _of_text(reader: Reader) -> Callable[..., Document]:
 _TOML_FORMATS: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[..., Document]], ...] = (
     (_is_poetry_lock, _of_sets("poetry.lock", locks.poetry_sets)),
     (_is_pdm_lock, _of_sets("pdm.lock", locks.pdm_sets)),
-    (_is_uv_lock, _of_sets("uv.lock", lambda data, text, platform: locks.UvLock(data, text).sets(platform))),
+    (_is_uv_lock, _read_uv_lock),
     (_is_pylock, _of_sets("pylock.toml", locks.pylock_sets)),
     (_is_pixi, _of_text(manifests.read_pixi)),
     (_is_pipfile, _of_text(manifests.read_pipfile)),

@@ -19,7 +19,7 @@ from envdoctor.manifests.inputs import locks
 from envdoctor.manifests.inputs.records import PackageSet
 from envdoctor.manifests.options import parse_options
 from envdoctor.manifests.pyproject import parse_pyproject
-from envdoctor.manifests.stated_python import VERSION_FILES
+from envdoctor.manifests.stated_python import python_of_file
 from envdoctor.resolution.requirement import InstallRequirement
 
 _NEWEST_USUAL = (3, 12)
@@ -104,8 +104,7 @@ def _sets(tool: _Tool, text: str, platform: str) -> tuple[PackageSet, ...]:
 def _python(words: Sequence[str], files: Files) -> str:
     """The Python that a command names, else that of the file .python-version; empty without one."""
     stated = parse_options(tuple(words)).last("--python", "-p")
-    texts = (stated, *(text for _, text in files.of_project(".python-version", 0)))
-    return next((match[1] for text in texts if (match := VERSION_FILES[".python-version"].search(text))), "")
+    return python_of_file(files, stated)
 
 
 def _chosen(sets: Sequence[PackageSet], python: str) -> PackageSet | None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from support.cases import each_case
+from support.remedies import commands_of
 from support.text_files import uv_lock
 
 from envdoctor.commands.audit_file import audit_text
@@ -102,3 +103,17 @@ def test_two_commands_for_one_project_have_one_finding(tmp_path: Path) -> None:
     text = "# X\n```bash\n# with uv\nuv sync\n# with pip\npip install -e .\n```\n"
     found = audit_text(text, str(tmp_path / "README.md"), None, None).result.findings
     assert [each.line for each in found if each.id == "RUN003" and "transformers" in each.message] == [6]
+
+
+@each_case(("version_file", "is_reported"), [("3.11\n", False), ("3.13\n", True), ("3.9\n", False)])
+def test_a_lock_is_installed_with_the_python_of_its_project(
+    tmp_path: Path, version_file: str, is_reported: bool
+) -> None:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / ".python-version").write_text(version_file)
+    lock = uv_lock({"torch": "2.8.0", "tensorflow": "2.15.0"}, ">=3.11")
+    result = audit_text(lock, str(tmp_path / "uv.lock"), None, None).result
+    found = [each for each in result.findings if each.id == "PY003"]
+    assert bool(found) is is_reported
+    for each in found:
+        assert commands_of(each) == (f"uv sync --project {tmp_path} --python 3.11",)
