@@ -45,7 +45,8 @@ ENTRY = re.compile(
 # `PyTorch is not installed.`, `torch: NOT FOUND`, `WARNING: Package(s) not found: torch`
 NO_TORCH = re.compile(
     r"(?i)[^\w\s]{0,4}\s?(?:(?:py)?torch(?: version)?\s{0,20}[:=-]?\s{0,20}(?:is |was )?"
-    r"(?:not (?:installed|found)|no module named ['\"]?torch['\"]?|none)|WARNING: Package\(s\) not found: torch)"
+    r"(?:not (?:installed|found)|\u672a\u5b89\u88c5|no module named ['\"]?torch['\"]?|none)"
+    r"|WARNING: Package\(s\) not found: torch)"
     r"\s{0,4}(?:\([^()]{0,40}\))?\W{0,3}$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")

@@ -25,6 +25,9 @@ because of the following conflicts:
   torch==2.4.0 (from project)
   torch>=2.5 (from <Candidate vllm@0.6.4>)
 """
+GCC_HEADER = """/usr/include/c++/7/tuple:502:1: error: body of constexpr function 'std::_TC<...>::
+error: command '/usr/local/cuda/bin/nvcc' failed with exit status 1
+"""
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,10 @@ because of the following conflicts:
             "library-too-old",
         ),
         ("infer_schema(func): Parameter block_size has unsupported type list[int].", "vllm-torch-mismatch"),
+        ("ImportError: cannot import name 'SeamlessM4TFeatureExtractor' from 'transformers'", "library-too-old"),
+        ("ImportError: cannot import name 'ViTFeatureExtractor' from 'transformers'", "transformers-too-new"),
+        ("SHM is small, it causes OSError: [Errno 28] No space left on device with 4 GPUs", "shm-too-small"),
+        (GCC_HEADER, "gcc-too-new-for-nvcc"),
     ],
 )
 def test_an_everyday_message_has_its_cause(text: str, cause: str) -> None:

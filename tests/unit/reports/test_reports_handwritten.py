@@ -201,6 +201,7 @@ def test_an_instance_type_is_no_gpu(text: str, gpus: list[str]) -> None:
     [
         ("PyTorch is not installed.", True),
         ("torch: Not installed", True),
+        ("\u274c torch: \u672a\u5b89\u88c5", True),
         ("| torch | not installed |", True),
         ("PyTorch: No module named 'torch'", True),
         ("WARNING: Package(s) not found: torch", True),
