@@ -22,7 +22,7 @@ from envdoctor.resolution.index_facts import CodeImport
 MAGIC = re.compile(r"\s*[%!]")  # of notebooks
 _COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
-_NAMED = re.compile(r"[`(]([\w./-]+\.py)[`)]")
+_NAMED = re.compile(r"[`(](?:python3? (?:-u )?)?([\w./-]+\.py)(?: [^`()]*)?[`)]")
 _CONDA = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")
 _MAX_NAMED = 20
 MAX_IMPORTS = 40  # that are compared with the wheels

@@ -32,6 +32,7 @@ _BY_RELEASE = re.compile(
     r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_|major|minor|\bPY[23]\b", re.IGNORECASE
 )
 _BY_TYPE = re.compile(r"\bisinstance\(|(?:not )?is_\w+")
+_INITIALIZER = re.compile(r"super\([^()]*\)\.__init__")
 _LEAVING = ast.Return | ast.Raise | ast.Continue
 
 
@@ -274,9 +275,10 @@ def _of_file(
         if isinstance(node, ast.ClassDef):
             yield from _derived(file, node)
         methods = [each for each in node.body if isinstance(each, Function)] if isinstance(node, ast.ClassDef) else []
+        base = file.parsed.resolve(node.bases[0]) if isinstance(node, ast.ClassDef) and len(node.bases) == 1 else ""
         for each in (node,) if isinstance(node, Function) else methods:
             place = Place(file.path, each.body, file.parsed.module, folders, {}, known)
-            yield from _of_body(checkout, file, each.body, place)
+            yield from _of_body(checkout, file, each.body, place, base if each.name == "__init__" else "")
 
 
 def _accepted(arguments: ast.arguments) -> frozenset[str] | None:
@@ -291,12 +293,16 @@ def _derived(file: ProgramFile, node: ast.ClassDef) -> Iterator[ProgramUse]:
             yield ProgramUse(file.launch.line, base, f"{file.path}:{node.lineno}", file.is_program, methods=methods)
 
 
-def _of_body(checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
+def _of_body(
+    checkout: Checkout, file: ProgramFile, body: Iterable[ast.stmt], place: Place, base: str = ""
+) -> Iterator[ProgramUse]:
+    """The calls of some statements; `base` is the class that `super().__init__(...)` calls."""
     for node, is_certain in _calls(body):
         call = node.value if isinstance(node, ast.Assign) else node
         if not isinstance(call, ast.Call):
             continue
         name = file.parsed.resolve(call.func) or file.parsed.resolve_method(call.func)
+        name = base if base and _INITIALIZER.fullmatch(text_of(call.func)) else name
         if not name or name.startswith("."):
             continue
         arguments = {each.arg: f"{file.path}:{each.value.lineno}" for each in call.keywords if each.arg}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
@@ -20,7 +22,7 @@ from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_
 from envdoctor.manifests.checks.run_modules import uninstalled_modules
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_code
+from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_code, named_programs
 from envdoctor.manifests.install_texts import names_in_text
 from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.manifests.search_paths import names_other_directories
@@ -75,7 +77,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     """A program of the checkout, or `python -m`, loads a module that no package of the environment has.
 
     The programs are those that the commands start, and packages of the checkout that the code of a guide imports; for
-    a manifest those of the README and the scripts next to it.
+    a manifest those of the README and the scripts next to it. A warning for programs that the text only names.
     Imports in functions, under conditions and in a `try` with a handler are left out. Unknown, once for the file, if
     an image, packages of conda, a repository or another part that is not read can bring the modules.
     """
@@ -89,10 +91,9 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     if is_read and len(context.environments) == 1:
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
     yield from _of_services(context, checkout)
-    reached: dict[str, ReachedImport] = {}
-    for each in checkout.reached((*context.guide.launches, *launches_of_code(context))):
-        module, name = each.statement.module, each.statement.name
-        reached.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
+    reached = _by_module(checkout.reached((*context.guide.launches, *launches_of_code(context))))
+    if is_read:
+        yield from _of_named_programs(context, index, state, (given, reached))
     missing = dict(_missing_of(context, reached, given))
     if not missing or _is_for_further_packages(context, reached, given):
         return
@@ -119,6 +120,35 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         yield _most(context, missing, found)
     else:
         yield from (_missing(context, top, missing[top], package) for top, package in found.items())
+
+
+def _by_module(reached: Iterable[ReachedImport]) -> dict[str, ReachedImport]:
+    """The first import of each module."""
+    found: dict[str, ReachedImport] = {}
+    for each in reached:
+        module, name = each.statement.module, each.statement.name
+        found.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
+    return found
+
+
+def _of_named_programs(
+    context: GuideContext, index: IndexFacts, state: EnvironmentState, known: tuple[set[str], Collection[str]]
+) -> Iterator[Problem]:
+    """The modules that only programs import which the text names, and that no file of the checkout states.
+
+    `known` are the packages of the steps, and the modules of the programs that commands start.
+    """
+    checkout, (given, started) = context.guide.checkout, known
+    programs = named_programs(context)
+    reached = _by_module(checkout.reached(programs)) if checkout and programs else {}
+    further = {top: each for top, each in reached.items() if top not in started}
+    missing = dict(_missing_of(context, further, given))
+    if checkout is None or len(missing) * _MAX_PART > len(reached):  # of another environment
+        return
+    for top, each in missing.items():
+        is_stated = names_in_text(names_of_module(top), checkout.manifest_text)
+        if not is_stated and (package := _package(context, index, state, top, each)):
+            yield replace(_missing(context, top, each, package), status="warning")
 
 
 def _is_for_further_packages(context: GuideContext, reached: Collection[str], names: set[str]) -> bool:

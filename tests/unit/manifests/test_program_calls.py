@@ -25,6 +25,7 @@ MODULE = "import pytorch_lightning as pl\n"
 TRAINER = (
     "from transformers import Trainer\nclass A(Trainer):\n    def compute_loss(self, model, inputs, {}): pass\nA()"
 )
+MASK = "import gradio as gr\nfrom own import Own\nclass Mask({}):\n    def __init__(self, **kwargs):\n"
 # The code of a program, and a part of the message; empty: no finding.
 CASES = {
     "an argument": (ARGUMENTS + "TrainingArguments('out', evaluation_strategy='no')", "passes evaluation_strategy"),
@@ -147,6 +148,13 @@ CASES = {
     ),
     "an argument that exists": ("import sklearn.metrics\nsklearn.metrics.mean_squared_error(a, b)", ""),
     "an argument of a component": ("import gradio as gr\ngr.Chatbot(type='messages')", "passes type to Chatbot"),
+    "an argument of the base of a component": (
+        f"{MASK.format('gr.components.Image')}        super().__init__(source='upload', **kwargs)\nMask()",
+        "passes source to Image",
+    ),
+    "an argument of a base among others": (
+        f"{MASK.format('Own, gr.Image')}        super().__init__(source='upload')\nMask()", ""
+    ),
     "an argument of a component that exists": ("import gradio as gr\ngr.Image(type='pil')", ""),
     "an argument of an object": (
         "import gradio as gr\nwith gr.Blocks() as demo:\n    pass\ndemo.queue(concurrency_count=2).launch()",

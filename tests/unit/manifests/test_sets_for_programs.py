@@ -82,3 +82,28 @@ def test_a_command_installs_a_release_with_the_names_of_tables_and_of_wheels(tmp
 
 def _of_names(findings: Sequence[Finding]) -> list[Finding]:
     return [each for each in findings if each.id == "RUN078"]
+
+
+NAMED = {  # the text after the commands, and whether the modules of the program are reported
+    "You can try `tools/demo.py` as well.": True,
+    "Start the demo with `python tools/demo.py --port 80`.": True,
+    "Do not use `tools/demo.py` any more.": False,
+    "The demo is in `tools/demo`.": False,
+    "Install plots for `tools/demo.py`.": False,
+}
+
+
+@each_case("text", [*NAMED])
+def test_programs_that_a_text_names(text: str, tmp_path: Path) -> None:
+    demo = "import torch\nimport json\nimport numpy, yaml, plots\nif __name__ == '__main__':\n    print(1)\n"
+    write_files(tmp_path, {"train.py": "import torch\n", "tools/demo.py": demo, ".git/HEAD": ""})
+    guide = sh("pip install torch numpy pyyaml", "python train.py") + f"\n{text}\n"
+    solver = FixedSolver(
+        FixedIndex(IndexedRelease("plots", "1.0", "2026-10-01")),
+        {"torch": "2.8.0", "numpy": "2.2.0", "pyyaml": "6.0"},
+    )
+    write_files(tmp_path, {"README.md": guide})
+    found = audit_text(guide, str(tmp_path / "README.md"), None, solver, python="3.12").result.findings
+    reported = [(each.status, each.message) for each in found if each.id == "RUN181"]
+    message = "tools/demo.py:3 imports plots, and no step installs it"
+    assert reported == ([("warning", message)] if NAMED[text] else [])
