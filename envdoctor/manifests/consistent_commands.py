@@ -84,6 +84,17 @@ def installs_of(remedy: Remedy) -> list[Install]:
     return [install for step in remedy.steps if (install := install_of(step))]
 
 
+def without_release(fix: str, remedy: Remedy) -> str:
+    """The words of a fix without the advice to use a release of a remedy that is no cure."""
+    for text in (text for step in installs_of(remedy) for text in step.packages if "==" in text):
+        name, _, version = text.partition("==")
+        stated = rf"Use {re.escape(name)}(?:==| ){re.escape(version)}(?![\w+]|\.\d)"
+        if found := re.match(rf"{stated}(?:.*?, or (?P<other>.+)|.*?\.(?: (?P<rest>.+))?$)", fix):
+            other = f", or {found['other']}" if found["other"] else f". {found['rest']}" if found["rest"] else "."
+            return f"Find out which release of {name} fits{other}"
+    return fix
+
+
 def with_excluding(
     context: GuideContext, state: EnvironmentState, finding: Finding, opened: Collection[str]
 ) -> Finding:

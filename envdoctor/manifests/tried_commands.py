@@ -28,6 +28,7 @@ from envdoctor.manifests.consistent_commands import (
     with_pins,
     with_torch_of,
     without_other_torch,
+    without_release,
 )
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import main_environment
@@ -212,9 +213,15 @@ class _Trials:
             finding = replace(finding, fix=f"{finding.fix} {_UNTRIED}")
         if kept == list(finding.remedies):
             return finding
-        introduction = "Only the command fits the other steps" if kept else "This alone is not enough"
         reason = reasons[0] if kept else next(filter(None, reasons), "")
-        fix = f"{finding.fix} {introduction}: {reason}." if reason else finding.fix
+        words = finding.fix if kept or not reason else without_release(finding.fix, finding.remedies[0])
+        if reason and words != finding.fix:
+            fix = f"{words} {reason[0].upper()}{reason[1:]}."
+        elif reason:
+            introduction = "Only the command fits the other steps" if kept else "This alone is not enough"
+            fix = f"{finding.fix} {introduction}: {reason}."
+        else:
+            fix = finding.fix
         return replace(finding, fix=fix, remedies=tuple(kept))
 
     def _proven(self, finding: Finding, remedy: Remedy) -> tuple[Remedy | None, str]:

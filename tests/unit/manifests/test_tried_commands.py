@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from envdoctor.core.remedies import UserCommand, remedy_of, steps
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.manifests import tried_commands
 from envdoctor.manifests.actions import Install as InstallAction
+from envdoctor.manifests.consistent_commands import without_release
 from envdoctor.manifests.context import build_context
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.tried_actions import action_of
@@ -69,7 +71,24 @@ def test_a_command_with_a_consequence_is_not_printed(text: str, rule: str, conse
     found = audit_text(text, "README.md", None, NoSolver()).result.findings
     fixes = [each for each in found if each.id == rule and consequence in each.fix]
     assert [commands_of(each) for each in fixes] == [()]
-    assert "This alone is not enough: " in fixes[0].fix
+    assert re.match(r"Find out which release of triton fits\. With |.* This alone is not enough: ", fixes[0].fix)
+
+
+@each_case(
+    ("fix", "words"),
+    [
+        ("Use trl==0.12.0.", "Find out which release of trl fits."),
+        ("Use trl 0.12.0, for which the code is written, or change the code.",
+         "Find out which release of trl fits, or change the code."),
+        ("Use trl==0.12.0 with another release of peft: peft 0.9 excludes it. Check peft.",
+         "Find out which release of trl fits. Check peft."),
+        ("Use trl==0.12.0.1.", "Use trl==0.12.0.1."),
+        ("Use trl below 0.12.", "Use trl below 0.12."),
+    ],
+)  # fmt: skip
+def test_a_release_that_is_no_cure_is_not_advised(fix: str, words: str) -> None:
+    (remedy,) = steps("uv pip install peft trl==0.12.0")
+    assert without_release(fix, remedy) == words
 
 
 def test_without_time_the_commands_are_those_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
