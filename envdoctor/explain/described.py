@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from envdoctor.core.record import Record
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.tables import load_table
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.redact.output import without_secrets

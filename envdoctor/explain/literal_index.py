@@ -24,6 +24,9 @@ class LiteralIndex:
     def __init__(self, patterns: tuple[str, ...], word: re.Pattern[str]) -> None:
         self._by_word: dict[str, list[_Literal]] = {}  # by the longest word of each literal
         self._without_words: list[_Literal] = []
+        self.places: dict[str, list[int]] = {}  # of each pattern among all
+        for place, pattern in enumerate(patterns):
+            self.places.setdefault(pattern, []).append(place)
         literals = [(pattern, text) for pattern in dict.fromkeys(patterns) for text in required_literals(pattern)]
         for place, (pattern, text) in enumerate(literals):
             literal = _Literal(place, pattern, text, tuple(word.findall(text)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.outcome import WARNING_LINE
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.bounds import bounded_packages
 from envdoctor.knowledge.module_names import SAME_NAME, packages_of_module
 from envdoctor.knowledge.published import published_packages

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.call_changes import functions_without, removals_of_argument
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.changed_names import Removal, change_of, removal_of

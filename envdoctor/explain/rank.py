@@ -36,7 +36,8 @@ from envdoctor.explain.placeholders import (
     text_values,
 )
 from envdoctor.explain.refute import CONTRADICTIONS, is_below_its_bounds, refutation
-from envdoctor.explain.scan import Hit, Scan, scan
+from envdoctor.explain.scan import Scan, scan
+from envdoctor.explain.searches import Hit
 from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
 from envdoctor.explain.stated_needs import stated_need
 from envdoctor.explain.systems import System, check_on, questions_on, remedies_on, system_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import os
 import re
-import time
 from bisect import bisect_right
 from collections.abc import Container, Iterator
 from functools import cache, lru_cache
@@ -19,7 +18,7 @@ from typing import BinaryIO
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.side_lines import without_notes
-from envdoctor.explain.literal_index import LiteralIndex, literal_index
+from envdoctor.explain.searches import WINDOW_LENGTH, WORD, Hit, Search, Searches
 from envdoctor.explain.translations import in_english
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 from envdoctor.redact.output import without_secrets
@@ -28,30 +27,17 @@ BLOCK_BYTES = 1 << 20
 # Of a larger text the middle is not read. A log takes about a second for 8 MiB.
 START_BYTES, END_BYTES = 64 << 20, 64 << 20
 PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
-WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
-# A text that was made for it lets a pattern backtrack in each window: after SLOW_SECONDS the windows of that pattern
-# are small, and after MAX_SECONDS its search ends. All other patterns go on.
 LONG_WORD, LONGEST_PART = 256, 64  # characters; no word of a literal is longer than LONGEST_PART
-SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
 CONTEXT_LENGTH = 400  # characters before a line that decide whether it has a secret
 LINE_LENGTH = 400  # characters of a line in the result
-HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 TRIES_PER_BLOCK = 200  # windows per literal and block
 EXCERPT_BYTES = 32 << 10  # of the start and of the end, for the facts in the text
 WATCHDOG_LINES = 1000  # reports of the NCCL watchdog, of all ranks together
-WORD = re.compile(r"[A-Za-z_]{3,}")
 # Prefixes of loggers, launchers and containers, removed before wrapped messages are joined.
 PREFIX = re.compile(
     r"(?:[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
-)
-UNKNOWN_MEMBER = (
-    r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
-    r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
-    r"|\.__init__\(\) missing \d+ required positional arguments?: '|: error: unrecognized arguments: --"
-    r"|annot import name '\w+' from|No module named '\w+\.[\w.]+'|Can't get attribute '\w+' on <module '"
-    r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # What web pages and typists do to a message.
 ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\))")
@@ -69,21 +55,7 @@ LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of 
 QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
-# The names of an import are no messages: `from huggingface_hub.errors import LocalEntryNotFoundError`.
-IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
-# A line of source code that is a string literal: a part of a message that a program may print.
-LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
-ADVICE = re.compile(r"\s*If you (?:get|see) .{0,120}\bmight be the cause\b")  # of a warning of bitsandbytes
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
-
-
-class Hit(Record, frozen=True):
-    """A match of a pattern: the line with its literal, and the named groups."""
-
-    name: str
-    line: int  # from 1
-    text: str
-    groups: dict[str, str]
 
 
 class Scan(Record, frozen=True):
@@ -99,53 +71,9 @@ class Scan(Record, frozen=True):
     unread: str = ""  # the part of a large text that was not read
 
 
-class _Search:
-    """The search for one pattern and its hits so far."""
-
-    __slots__ = ("hits", "max_hits", "name", "pattern", "reads_imports", "seconds")
-
-    def __init__(self, name: str, pattern: str, max_hits: int, *, reads_imports: bool = False) -> None:
-        self.name = name
-        self.pattern = pattern
-        self.max_hits = max_hits
-        self.reads_imports = reads_imports
-        self.hits: list[Hit] = []
-        self.seconds = 0.0  # of this process, in its pattern
-
-    @property
-    def done(self) -> bool:
-        return len(self.hits) >= self.max_hits or self.seconds > MAX_SECONDS
-
-    @property
-    def window_length(self) -> int:
-        """The characters to apply the pattern to; fewer for a text in which the pattern backtracks."""
-        return WINDOW_LENGTH if self.seconds < SLOW_SECONDS else SLOW_WINDOW_LENGTH
-
-    def ignores(self, line: str, previous: str) -> bool:
-        """Whether the line is advice or code: a string literal, or an import and the pattern is not about those."""
-        reads_imports = self.reads_imports or "import" in self.pattern
-        return bool(_is_literal(line, previous) or ADVICE.match(line) or (not reads_imports and IMPORT.match(line)))
-
-    def match(self, text: str, pattern: str = "") -> dict[str, str] | None:
-        """The named groups of a match of the pattern, or of a part of it, in the text; None without a match."""
-        started = time.process_time()
-        found = _compiled(pattern or self.pattern).search(text)
-        self.seconds += time.process_time() - started
-        return {name: value for name, value in found.groupdict().items() if value} if found else None
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
 def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     """Read a text, of a very large one the start and the end, and find the symptoms and signals in it."""
-    symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
-    signals = [_Search(name, signal.pattern, 1, reads_imports=True) for name, signal in table.signals.items()]
-    members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM, reads_imports=True)
-    searches = [*symptoms, *signals, members]
-    index = literal_index(tuple([search.pattern for search in searches]), WORD)
+    searches = Searches(table)
     excerpt = _Excerpt()
     watchdog: list[str] = []
     first_line, size = 1, 0
@@ -159,21 +87,21 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_notes(text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
-        literals = index.find(vocabulary(text))
-        for search in searches:
-            if search.pattern in literals and not search.done:
+        literals = searches.index.find(vocabulary(text))
+        for search in searches.of(literals):
+            if not search.done:
                 _search_block(search, literals[search.pattern], text, first_line)
         if size <= PASTE_BYTES:
-            _search_pasted(symptoms, [*signals, members], text, index)
+            _search_pasted(searches, text)
         first_line += text.count("\n")
     return Scan(
-        {search.name: tuple(search.hits) for search in symptoms if search.hits},
-        {search.name: search.hits[0] for search in signals if search.hits},
+        {search.name: tuple(search.hits) for search in searches.of_symptoms() if search.hits},
+        {search.name: search.hits[0] for search in searches.of_signals() if search.hits},
         first_line - 1,
         size,
         excerpt.text(),
         tuple(watchdog[:WATCHDOG_LINES]),
-        tuple(members.hits),
+        tuple(searches.members().hits),
         text_parts.unread,
     )
 
@@ -234,7 +162,7 @@ def vocabulary(text: str) -> str:
     return "\n".join(words)
 
 
-def _search_block(search: _Search, literals: list[str], text: str, first_line: int) -> None:
+def _search_block(search: Search, literals: list[str], text: str, first_line: int) -> None:
     for literal in literals:
         position, tries = text.find(literal), 0
         while position >= 0 and not search.done and tries < TRIES_PER_BLOCK:
@@ -252,28 +180,29 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             position = text.find(literal, end)
 
 
-def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str, index: LiteralIndex) -> None:
+def _search_pasted(searches: Searches, text: str) -> None:
     """Find what a strict search misses in a pasted text: wrapped messages, the typography of web pages and typists.
 
     Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise.
     """
     joined = _Joined([PREFIX.sub("", line, count=1).strip() for line in in_english(plain_text(text)).split("\n")])
-    literals = index.find(vocabulary(joined.text))
-    for search in (*symptoms, *context):
-        if search.pattern in literals and not search.hits:
+    literals = searches.index.find(vocabulary(joined.text))
+    for search in searches.of(literals):
+        if not search.hits:
             joined.search(search, literals[search.pattern])
-    if any(search.hits for search in symptoms):
+    if any(search.hits for search in searches.of_symptoms()):
         return
-    lenient = lenient_literals(tuple([search.pattern for search in (*symptoms, *context)]))
+    lenient = lenient_literals(searches.patterns)
     present = frozenset(literal for literal in lenient if literal in joined.lower)
-    named = {pattern for literal in present for pattern in lenient[literal]}
-    for search in symptoms:
-        if search.pattern in named:
-            joined.search_leniently(search, frozenset(filter(_is_message, present)))
+    named = searches.of(dict.fromkeys(pattern for literal in present for pattern in lenient[literal]))
+    symptoms = searches.of_symptoms()
+    messages = frozenset(filter(_is_message, present))
+    for search in named:
+        if search in symptoms:
+            joined.search_leniently(search, messages)
     if any(search.hits for search in symptoms):  # then short phrases are messages too
-        for search in (*symptoms, *context):
-            if search.pattern in named:
-                joined.search_leniently(search, present)
+        for search in named:
+            joined.search_leniently(search, present)
 
 
 class _Joined:
@@ -285,16 +214,16 @@ class _Joined:
         self.text = " ".join(lines)
         self.lower = self.text.translate(ASCII_LOWER)
 
-    def search(self, search: _Search, literals: list[str]) -> None:
+    def search(self, search: Search, literals: list[str]) -> None:
         for literal in literals:
             self._search(search, literal, self.text, search.pattern)
 
-    def search_leniently(self, search: _Search, literals: Container[str]) -> None:
+    def search_leniently(self, search: Search, literals: Container[str]) -> None:
         for literal, pattern in lenient_patterns(search.pattern):
             if literal in literals:
                 self._search(search, literal, self.lower, pattern)
 
-    def _search(self, search: _Search, literal: str, text: str, pattern: str) -> None:
+    def _search(self, search: Search, literal: str, text: str, pattern: str) -> None:
         position = text.find(literal)
         if position < 0 or search.hits:
             return
@@ -341,15 +270,6 @@ def lenient_literals(patterns: tuple[str, ...]) -> dict[str, list[str]]:
 def _is_message(literal: str) -> bool:
     """Whether it is no phrase of prose such as "killed"."""
     return len(literal) >= (LENIENT_LITERAL if " " in literal.strip() else LENIENT_IDENTIFIER)
-
-
-def _is_literal(line: str, previous: str) -> bool:
-    """Whether a line is a string literal of source code: an f-string, an argument or a part of a longer string."""
-    literal = LITERAL_LINE.fullmatch(line)
-    if literal is None:
-        return False
-    is_continued = previous.rstrip().endswith("(") or LITERAL_LINE.fullmatch(previous.rstrip()) is not None
-    return "f" in literal["prefix"].lower() or is_continued
 
 
 def _line_bounds(text: str, position: int) -> tuple[int, int]:

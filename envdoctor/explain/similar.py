@@ -15,7 +15,7 @@ from functools import cache
 import msgspec
 
 from envdoctor.core.record import Record
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 from envdoctor.knowledge.tables import load_table
 

@@ -15,7 +15,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.missing_modules import BUILT_FOR_THE_MACHINE, is_known, package_of
 from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE
 from envdoctor.explain.placeholders import bounded
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.redact.output import without_secrets

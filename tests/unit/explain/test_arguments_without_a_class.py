@@ -11,7 +11,7 @@ from support.cases import each_case
 from support.explained import explain_text
 
 from envdoctor.explain.name_errors import name_error_symptoms
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 
 
 def causes_of(text: str, versions: dict[str, str]) -> list[str]:

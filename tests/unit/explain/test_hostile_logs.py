@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support.cases import each_case
 
-from envdoctor.explain.scan import LONGEST_PART, MAX_SECONDS, UNKNOWN_MEMBER, WINDOW_LENGTH, WORD, scan, vocabulary
+from envdoctor.explain.scan import LONGEST_PART, scan, vocabulary
+from envdoctor.explain.searches import MAX_SECONDS, UNKNOWN_MEMBER, WINDOW_LENGTH, WORD
 from envdoctor.knowledge.symptoms import required_literals, symptom_table
 
 # For half a window, on a busy machine: eight times as much for a window even if the time is cubic. The worst window

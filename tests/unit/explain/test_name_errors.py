@@ -12,7 +12,7 @@ from support.report_stack import make_machine, torch_stack
 from envdoctor.explain import explain
 from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.name_errors import name_error_symptoms
-from envdoctor.explain.scan import Hit
+from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.names import Span, find_member, find_name, packages
 
 

@@ -18,7 +18,8 @@ from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
 from support.report_stack import make_machine, torch_stack
 
-from envdoctor.explain.scan import WINDOW_LENGTH, scan
+from envdoctor.explain.scan import scan
+from envdoctor.explain.searches import WINDOW_LENGTH
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Signal, Symptom, required_literals, symptom_table
 
