@@ -26,6 +26,7 @@ UNREAD_COMMANDS = (
     r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
     r"|(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+\S{0,200}(?:install|setup|env)\S{0,200}\.sh\b"
 )
+_REPOSITORY = re.compile(r"git(?:hub|lab)\.com[/:][\w.-]+/([\w.-]+?)(?:\.git)?(?![\w.-])")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 
@@ -62,6 +63,22 @@ def names_in_text(names: Collection[str], text: str) -> bool:
     spellings = ("[-_. ]?".join(map(re.escape, each)) for each in parts)
     pattern = "|".join(rf"(?<![\w-])(?:{each})(?![\w])" for each in spellings)
     return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def names_spelled_out(names: Collection[str], text: str) -> bool:
+    """Whether a text has the address of a repository that spells out a package: flash-attention for flash-attn."""
+    repositories = {tuple(re.split(r"[-_.]+", each.lower())) for each in _REPOSITORY.findall(text)}
+    packages = [tuple(re.split(r"[-_.]+", each.lower())) for each in names]
+    return any(
+        1 < len(package) == len(repository) and all(map(_is_short_for, package, repository))
+        for package in packages for repository in repositories
+    )  # fmt: skip
+
+
+def _is_short_for(part: str, word: str) -> bool:
+    """Whether a part of a name is a word, or its letters in their order: attn for attention."""
+    letters = iter(word)
+    return part == word or (len(part) > 2 and part[0] == word[:1] and all(letter in letters for letter in part))
 
 
 def has_extras_in_text(name: str, text: str) -> bool:

@@ -23,7 +23,7 @@ from envdoctor.manifests.checks.run_modules import uninstalled_modules
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_code, named_programs
-from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.manifests.install_texts import names_in_text, names_spelled_out
 from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.manifests.search_paths import names_other_directories
 from envdoctor.manifests.unread_sources import (
@@ -196,11 +196,11 @@ def _of_services(context: GuideContext, checkout: Checkout) -> Iterator[Problem]
 
 
 def _missing_of(
-    context: GuideContext, reached: Mapping[str, ReachedImport], names: set[str]
+    context: GuideContext, reached: Mapping[str, ReachedImport], given: set[str]
 ) -> Iterator[tuple[str, ReachedImport]]:
     """The imports of modules that no step installs, and that no text of the checkout names as a requirement."""
     checkout = context.guide.checkout
-    missing = {top: each for top, each in reached.items() if not _is_given(top, names) and top not in _SHARED}
+    missing = {top: each for top, each in reached.items() if not _is_given(top, given) and top not in _SHARED}
     if checkout is None or not missing:
         return
     reported = " ".join(each.message for each in package_is_used_but_not_installed(context))
@@ -210,7 +210,9 @@ def _missing_of(
     for top, each in missing.items():
         is_of_kernel = each.launch.program.is_notebook and top in _OF_KERNEL
         is_reported = is_of_kernel or re.search(rf" needs {normalize_name(top)}\b", reported)
-        is_named = top != "torch" and (names_in_text(names_of_module(top), texts) or _is_given(top, brought))
+        names = names_of_module(top)
+        is_in_text = names_in_text(names, texts) or names_spelled_out(names, texts)
+        is_named = top != "torch" and (is_in_text or _is_given(top, brought))
         if not is_reported and not is_named:
             yield top, each
 

@@ -257,6 +257,19 @@ def test_a_repository_of_another_guide_brings_a_module(repository: str, modules:
     assert [each.message.split()[2].rstrip(",") for each in found if each.id == "RUN181"] == modules
 
 
+@each_case("repository, count", [("fast-attention", 0), ("fast-operators", 1)])
+def test_the_guide_builds_a_repository_that_spells_out_the_module(
+    repository: str, count: int, checkout: Path
+) -> None:
+    (checkout / "INSTALL.md").write_text(f"To train, install https://github.com/example/{repository}.git\n")
+    (checkout / "project/figures.py").write_text("import fast_attn\n")
+    text = sh("pip install torch==2.8.0", "python train.py")
+    (checkout / "README.md").write_text(text)
+    solver = FixedSolver(FixedIndex(*RELEASES, IndexedRelease("fast_attn", "2.8", "2026-10-01")), {"torch": "2.8.0"})
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    assert len([each for each in found if each.id == "RUN181"]) == count
+
+
 def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> None:
     (checkout / "other-requirements.txt").write_text("plots\n")
     text = sh("pip install torch==2.8.0", "pip install -r absent.txt", "python train.py")
