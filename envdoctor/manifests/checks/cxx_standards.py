@@ -20,6 +20,7 @@ from envdoctor.knowledge.cxx_standards import (
 from envdoctor.knowledge.git_builds import MAIN
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.built_repositories import built_repositories, release_of
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, has_wheel_of_release, possible_builds, torch_of_step
 from envdoctor.manifests.checks.certainty import builds_in_isolation
@@ -195,6 +196,18 @@ def _rejected(context: GuideContext, build: _Build, headers: HeaderStandard, tor
     )  # fmt: skip
 
 
+def _later_torch(context: GuideContext, build: _Build) -> str:
+    """The torch that the last step leaves in the environment, if its headers accept the code; empty otherwise."""
+    last = [each for each in context.trace.installs if each.after.name == build.install.after.name][-1]
+    torch = last.after.packages.get("torch")
+    is_fitting = (
+        torch
+        and last.after.resolution in ("solved", "tables")
+        and not rejecting_headers(build.standard, torch.version)
+    )
+    return public_part(torch.version) if torch and is_fitting else ""
+
+
 def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple[str, tuple[Remedy, ...]]:
     """An older torch, and the build without isolation; no command if another package excludes that torch."""
     state, index = build.install.before, context.index_facts
@@ -213,7 +226,9 @@ def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple
     if of_time and not is_fitting and not build.newest_torch:  # a much newer torch changed more than the standard
         fix = f"Install torch {of_time.version} of the time of {build.title} first, then build without isolation."
         return f"{fix}{without_wheel(context, build.install, of_time)}", ()
-    family = [f"torch<{headers.torch}", *(name for name in ("torchvision", "torchaudio") if name in state.packages)]
+    later = _later_torch(context, build)
+    needed = f"torch=={later}" if later else f"torch<{headers.torch}"
+    family = [needed, *(name for name in ("torchvision", "torchaudio") if name in state.packages)]
     first = [] if is_fitting else [shell_command("uv pip install {}", family)]
     action = build.install.action
     if action.command.endswith(".toml"):  # uv builds the project
@@ -229,7 +244,8 @@ def _fix(context: GuideContext, build: _Build, headers: HeaderStandard) -> tuple
         else []
     )
     then = [shell_command("uv pip install {} --no-build-isolation", build.requirement)] if is_repeated else []
-    before = "" if is_fitting else f"Install torch below {headers.torch} first, then build"
+    chosen = f"torch {later}, which a later step installs," if later else f"torch below {headers.torch}"
+    before = "" if is_fitting else f"Install {chosen} first, then build"
     return (
         f"{before or 'Build'} without isolation{'' if is_repeated else ' as the step does'}.",
         steps(*first, *tools, *then),

@@ -51,8 +51,11 @@ def keep_or_choose(
     backend = f"cu{cuda.replace('.', '')}"
     companions = [name for name in COMPANIONS if name in install.before.packages.keys() - install.resolution.packages]
     place = context.guide.line_name(old.line)
+    requirements = (each for step in context.trace.installs for each in step.action.requirements)
+    named = {each.name for each in requirements if each.line == old.line}
+    where = "before" if old.is_dependency else "without torch in" if named - {"torch", *COMPANIONS} else "in place of"
     return (
-        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of {place}.",
+        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, {where} {place}.",
         install_with(install, needed, *companions, backend=backend, without=old.name),
     )
 

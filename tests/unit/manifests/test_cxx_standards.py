@@ -152,3 +152,16 @@ def test_a_project_that_is_not_read_can_bring_an_older_torch(steps: tuple[str, .
     solver = FixedSolver(FixedIndex(), {"flash-attn": "2.4.1", "torch": "2.14.0"}, ["flash-attn"])
     text = sh(VENV, *steps, "uv pip install torch flash-attn==2.4.1 --no-build-isolation")
     assert bool(findings(text, solver, "RUN290")) == is_reported
+
+
+@each_case(
+    ("later", "torch"),
+    [("torch==2.5.1", "torch==2.5.1"), ("torch==2.15.0", "'torch<2.14'"), ("numpy", "'torch<2.14'")],
+)
+def test_a_build_is_for_the_torch_that_a_later_step_installs(later: str, torch: str) -> None:
+    text = sh(VENV, "uv pip install torch==2.14.0", "uv pip install flash-attn==2.8.3 --no-build-isolation",
+              f"uv pip install {later}")  # fmt: skip
+    result = audit_text(text, "SETUP.md", None, None).result
+    (found,) = [each for each in result.findings if each.id == "RUN290"]
+    assert commands_of(found)[0] == f"uv pip install {torch}"
+    assert ("torch 2.5.1, which a later step installs, first" in found.fix) is (later == "torch==2.5.1")

@@ -167,6 +167,14 @@ def test_a_replaced_nightly_is_not_pinned_and_the_required_release_is_installed_
     assert commands_of(replaced) == ("uv pip install vllm==0.10.2 torch==2.8.0 --torch-backend=cu129",)
 
 
+@each_case(
+    ("first", "place"), [("torch torchvision", "in place of line 3."), ("torch einops", "without torch in line 3.")]
+)
+def test_a_step_keeps_its_other_packages_where_torch_is_replaced(first: str, place: str) -> None:
+    nightly = NIGHTLY.replace("torch torchvision torchaudio", first)
+    assert findings_of(sh(nightly, "pip install vllm==0.10.2", title=ARM))["RUN010"].fix.endswith(place)
+
+
 def test_torchvision_and_torchaudio_have_no_findings_of_their_own_where_torch_is_replaced() -> None:
     audit = audit_guide(sh(NIGHTLY, "pip install vllm==0.10.2", title=ARM), name="guide.md", today=TODAY)
     assert [finding.line for finding in audit.findings if finding.id == "RUN010"] == [4]
