@@ -94,6 +94,12 @@ error: command '/usr/local/cuda/bin/nvcc' failed with exit status 1
         ("ImportError: cannot import name 'ViTFeatureExtractor' from 'transformers'", "transformers-too-new"),
         ("SHM is small, it causes OSError: [Errno 28] No space left on device with 4 GPUs", "shm-too-small"),
         (GCC_HEADER, "gcc-too-new-for-nvcc"),
+        ("import torchaudio\nOSError: libtorch_hip.so: cannot open shared object file", "torch-companion-mismatch"),
+        ("ImportError: bitsandbytes is not supported on Windows", "bnb-no-cuda-binary"),
+        (
+            "ImportError: cannot import name 'has_collective_ops' from 'onnxruntime.capi._pybind_state'",
+            "package-files-damaged",
+        ),
     ],
 )
 def test_an_everyday_message_has_its_cause(text: str, cause: str) -> None:
@@ -291,3 +297,8 @@ def test_messages_with_other_words(text: str, cause: str) -> None:
 )
 def test_warnings_of_programs_that_continue(text: str) -> None:
     assert not [each for each in all_causes(text) if each.confidence >= SILENT]
+
+
+def test_a_condition_of_an_image_on_the_brand_is_one_on_the_driver() -> None:
+    text = "nvidia-container-cli: requirement error: unsatisfied condition: brand = tesla"
+    assert all_causes(text)[0].fix.startswith("The image requires a newer CUDA, ")
