@@ -22,6 +22,7 @@ _ABSENT = re.compile(
 )
 _DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
 _ABSENT_PIN = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?==([^\s;]+)")
+_NO_WHEEL = re.compile(rf"({_NAME})(?:==\S+)? ha(?:s|ve) no wheels with a matching")
 _EXACT = re.compile(r"==[^*]+$")
 _STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
@@ -52,6 +53,11 @@ def absent_requirement(conflict: str, requirements: Sequence[str]) -> str:
             if stated and normalize_name(stated[1]) == name and clauses in (_clauses(stated[2] or ""), frozenset()):
                 return text
     return ""
+
+
+def without_wheels(conflict: str) -> frozenset[str]:
+    """The packages without any wheel for this Python and platform: another index can have other releases."""
+    return frozenset(map(normalize_name, _NO_WHEEL.findall(conflict)))
 
 
 def absent_builds(solution: StepSolution) -> frozenset[tuple[str, str]]:

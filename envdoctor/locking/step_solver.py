@@ -11,6 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from envdoctor.locking.step_conflicts import (
     among_pins,
     describe_conflict,
     requiring_requirements,
+    without_wheels,
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
@@ -106,7 +108,8 @@ class UvStepSolver:
             question = question._replace(placeholders=(*question.placeholders, *sorted(builds)))
             solution = self._solved(question)
         if solution and solution.conflict and problem.has_other_index:
-            return among_pins(solution, question.requirements) or self._without_absent(problem, question)
+            found = self._without_absent(problem, question, without_wheels(solution.conflict))
+            return among_pins(solution, question.requirements) or found
         return solution
 
     def _solved(self, question: StepQuestion) -> StepSolution | None:
@@ -128,9 +131,11 @@ class UvStepSolver:
             self.solved[question] = solution
         return self.solved[question]
 
-    def _without_absent(self, problem: StepProblem, question: StepQuestion) -> StepSolution | None:
+    def _without_absent(
+        self, problem: StepProblem, question: StepQuestion, without_wheel: AbstractSet[str]
+    ) -> StepSolution | None:
         """The solution without the packages that only another index of the step can have; None if there is none."""
-        absent = {leading_name(text) for text in question.requirements if text in self.absent}
+        absent = without_wheel | {leading_name(text) for text in question.requirements if text in self.absent}
         rest = tuple(each for each in problem.requirements if each.name not in absent)
         return self(problem._replace(requirements=rest)) if len(rest) < len(problem.requirements) else None
 

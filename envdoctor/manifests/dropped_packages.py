@@ -13,6 +13,7 @@ NOT_COMPARED = "not from an index: its requirements were not compared with these
 SOURCE_UNFIT = "not from an index: it cannot be installed into this set, because {}"
 OF_ANOTHER_MACHINE = "a folder of the machine that wrote the requirement: add the release that the programs need"
 OF_PAGE = "a build of a page that was not read: install it after these requirements with `{}`"
+OF_INDEX = "of an index that was not read: install it after these requirements with `{}`"
 NO_WHEEL = "the index has no wheel: install it after these requirements with `{}`"
 BUILT_FROM_SOURCE = (
     "only a source archive on the index: build after these requirements with "
@@ -27,6 +28,7 @@ INSTALLED_LATER = (
     "not from an index: install it",
     "not from an index: its",
     "from conda",
+    "of an index that",
     "only a source",
     "no wheel",
     "the index has no",

@@ -6,15 +6,16 @@ import re
 from collections.abc import Collection, Iterator
 
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.cloned_projects import folder_of_clone
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, OF_PAGE
+from envdoctor.manifests.dropped_packages import BEFORE_WITH_CONDA, OF_INDEX, OF_PAGE
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import is_known
-from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
+from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes, page_of_project
 from envdoctor.redact.variables import redact_variable
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -54,7 +55,7 @@ def commands_with_pages(context: GuideContext, state: EnvironmentState) -> dict[
 
 
 def _install_from(page: str, install: InstallStep, requirement: str) -> str:
-    option = "--extra-index-url" if page in install.action.extra_indexes else "--find-links"
+    option = "--find-links" if page in install.action.find_links else "--extra-index-url"
     return shell_command("uv pip install {} {} {}", requirement, option, redact_variable("", page))
 
 
@@ -99,7 +100,7 @@ def _address(requirement: InstallRequirement) -> str:
 def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
     """The pinned builds of pages that are not read, such as `dgl==1.0.2+cu116 -f URL`, with what to do with them.
 
-    The releases of PyPI are other builds.
+    The releases of PyPI are other builds. So are packages that only another index of a step has.
     """
     found: dict[str, str] = {}
     for install in _steps_of(context, state):
@@ -107,7 +108,18 @@ def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str,
         for each in install.action.requirements if pages else ():
             if "+" in each.pin and each.name not in TORCH_FAMILY:
                 found[each.name] = OF_PAGE.format(_install_from(pages[0], install, each.text))
+            elif install.resolution.state == "partial" and _is_of_index(install, each):
+                found[each.name] = OF_INDEX.format(_install_from(pages[0], install, each.text))
+        for each in install.action.requirements if not pages else ():
+            if page := page_of_project(install.action, each.name):
+                found[each.name] = OF_INDEX.format(_install_from(page, install, each.text))
     return found
+
+
+def _is_of_index(install: InstallStep, requirement: InstallRequirement) -> bool:
+    """Whether the indexes that were read do not have a package of a step with another index."""
+    found = install.resolution.packages.get(requirement.name)
+    return not requirement.url and not published_releases(requirement.name) and not (found and found.version)
 
 
 def releases_without_a_wheel(context: GuideContext, state: EnvironmentState) -> Iterator[str]:

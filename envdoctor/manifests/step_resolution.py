@@ -177,6 +177,13 @@ def other_indexes(action: Install) -> list[str]:
     ]
 
 
+def page_of_project(action: Install, name: str) -> str:
+    """The page of a step from which a project gives a package that PyPI does not have: `flashinfer -i URL`."""
+    urls = (action.index_url, *action.extra_indexes, *action.find_links)
+    pages = (url for part, names in _OF_PROJECTS.items() if name in names for url in urls if part in url)
+    return "" if published_releases(name) else next(pages, "")
+
+
 def has_unknown_mirror(action: Install) -> bool:
     """Whether a step names an index whose path names PyPI, and which can have packages of its own as well."""
     urls = (action.index_url, *action.extra_indexes)

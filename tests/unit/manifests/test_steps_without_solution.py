@@ -12,9 +12,10 @@ from support.remedies import commands_of
 from support.resolved_guides import audit, found
 from support.source_packages import write_sdist
 
-from envdoctor.commands.audit_file import audit_file
+from envdoctor.commands.audit_file import audit_file, audit_text
 from envdoctor.locking.step_question import StepQuestion
 from envdoctor.locking.step_solver import UvStepSolver, _Attempt
+from envdoctor.manifests.dropped_packages import OF_INDEX
 from envdoctor.resolution.step import NoSolver
 
 
@@ -209,6 +210,23 @@ def test_another_index_is_named_where_uv_does_not_find_all(solver: UvStepSolver,
     pinned = audit(tmp_path, sh("pip install vllm==0.10.2 --extra-index-url https://other.example/whl"), solver)
     assert (pinned.coverage.unread, pinned.is_undecided) == ((), False)
     assert not audit(tmp_path, text, NoSolver()).is_undecided
+
+
+def test_a_package_without_a_wheel_for_this_python_next_to_another_index(
+    solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", "nightly-tool", "1.0", tag="cp27-cp27m-manylinux1_x86_64")
+    index = "https://other.example/simple"
+    result = audit_text(
+        sh("pip install vllm==0.10.2", f"pip install -i {index} nightly-tool"), "README.md", None, solver
+    )
+    assert result.result.resolution.startswith("resolved with uv")
+    assert result.audit
+    main = result.audit.main
+    assert not [each for each in main.requirements if "nightly-tool" in each]
+    assert [(each.name, each.reason) for each in main.dropped] == [
+        ("nightly-tool", OF_INDEX.format(f"uv pip install nightly-tool --extra-index-url {index}"))
+    ]
 
 
 PYPROJECT = """[project]
