@@ -13,6 +13,7 @@ from envdoctor.resolution.step import NoSolver
 
 OLD_ACCELERATE = "transformers==4.53.3\naccelerate==0.34.2\n"
 OLD_TRL = "trl==0.9.6\ntransformers==4.46.3\n"
+TRL = "trl==0.26.0\ntransformers==5.4.0\n"
 RAY = "ray==2.49.2\nclick==8.3.0\n"
 TENSORBOARD = "torch==1.10.1\ntensorboard==2.11.2\nsetuptools==60.9.3\n"
 LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
@@ -38,6 +39,8 @@ LOCK = uv_lock({"accelerate": "0.34.2", "transformers": "4.53.3"})
         ),
         (OLD_TRL, "HF016", {"train.py": "from trl import SFTTrainer\n"}, "info"),
         (OLD_TRL, "HF016", {"train.py": "from trl import DPOTrainer\n"}, "warning"),
+        (TRL, "HF001", {"train.py": "from trl import SFTTrainer\n"}, "info"),
+        (TRL, "HF001", {"train.py": "from trl import GRPOConfig\n"}, "error"),
         (OLD_ACCELERATE, "HF006", {"train.ipynb": "from trl import SFTConfig"}, "error"),
         (OLD_ACCELERATE, "HF006", {"run.sh": "python -m llamafactory.cli\n", "a.py": ""}, "error"),
         (OLD_ACCELERATE, "HF006", {}, "error"),  # the programs are not there
