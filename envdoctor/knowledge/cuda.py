@@ -88,6 +88,7 @@ def bundled_driver(cuda: str) -> str:
     return _bundled_drivers().get(cuda, "")
 
 
+@cache
 def cuda_of_driver(driver: str) -> str:
     """The newest CUDA release that a driver fully supports: 550.90.07 gives 12.4; empty below 11.0."""
     supported = [

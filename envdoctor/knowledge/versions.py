@@ -98,6 +98,7 @@ def minor_of(text: str) -> str:
     return found[1] if found else ""
 
 
+@cache
 def major_minor(text: str) -> MajorMinor:
     """`12.8.93` as (12, 8); (12, 0) for `12`. Raises ValueError if the text does not start with a number."""
     major, _, rest = text.partition(".")
@@ -113,6 +114,7 @@ def numbers_in(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
+@cache
 def dotted_numbers(text: str) -> tuple[int, ...]:
     """`570.124.06` as (570, 124, 6); parts that are not numbers are left out."""
     return tuple(int(part) for part in text.split(".") if part.isdecimal() and len(part) <= MAX_DIGITS)

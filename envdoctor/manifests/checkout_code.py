@@ -233,12 +233,12 @@ class Checkout:
         """The parts of a path of the target machine below a folder with the name of the project."""
         parts = path.split("/")
         for index, part in enumerate(parts[:-1], 1):
-            if part and name_key(part) in self._own_names:
+            if part and name_key(part) in self.own_names():
                 yield "/".join(parts[index:])
 
-    @cached_property
-    def _own_names(self) -> frozenset[str]:
-        return own_names(self.root)
+    def own_names(self, text: str = "") -> frozenset[str]:
+        """The keys of the names of the project, of its files and of a text about it."""
+        return self.once("own names", text, find=lambda: own_names(self.root, text))
 
     def _reached_by(self, launch: Launch, seen: dict[str, None]) -> Iterator[ReachedImport]:
         """The imports of a program, without those of files that an earlier program loads.

@@ -9,7 +9,7 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Clone, Install
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.own_names import name_key, own_names
+from envdoctor.manifests.own_names import name_key
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 
@@ -61,7 +61,7 @@ def folder_of_clone(guide: Guide, action: Install, requirement: InstallRequireme
         return ""
     folder = _working_directory(guide, action.line)
     name = normalize_name(folder.rstrip("/").rpartition("/")[2] or "x")
-    is_own = guide.checkout is not None and name_key(name) in own_names(guide.checkout.root, "\n".join(guide.lines))
+    is_own = guide.checkout is not None and name_key(name) in guide.checkout.own_names("\n".join(guide.lines))
     return folder if not is_own and _is_cloned(guide, name, action.line) else ""
 
 

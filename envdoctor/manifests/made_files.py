@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.own_names import name_key, repository_name
 
 # What a reader is to replace: `path/to/train.py`, `your_script.py`, `scene_name.yaml`.
 _PLACEHOLDER = re.compile(
@@ -84,8 +84,8 @@ def _is_of_linked_project(guide: Guide, name: str) -> bool:
 
 def clones_another(guide: Guide, checkout: Checkout) -> bool:
     """Whether the guide clones a repository other than its own, which can have a script."""
-    names = own_names(checkout.root, "\n".join(guide.lines))
-    return any(name_key(repository_name(each.url)) not in names for each in _clones(guide))
+    clones = [name_key(repository_name(each.url)) for each in _clones(guide)]
+    return bool(clones) and not checkout.own_names("\n".join(guide.lines)).issuperset(clones)
 
 
 def compiles_requirements(guide: Guide) -> bool:

@@ -14,13 +14,15 @@ _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=\S+")
 
 def is_shell_marked_as_python(block: Block) -> bool:
     """Whether a block of Python has only shell commands, and is not valid Python: guides use it for its colours."""
+    if block.language not in _PYTHON:
+        return False
     lines = [text.strip() for _, text in block.lines]
     starts = [
         text.removeprefix("$ ")
         for position, text in enumerate(lines)
         if text and not text.startswith("#") and not (position and lines[position - 1].endswith("\\"))
     ]
-    if block.language not in _PYTHON or not starts or not all(map(_is_command, starts)):
+    if not starts or not all(map(_is_command, starts)):
         return False
     import ast
 

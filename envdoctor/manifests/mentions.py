@@ -72,7 +72,8 @@ def _commented(block: Block) -> Iterator[Mention]:
     previous = ""
     for index, (number, text) in enumerate(block.lines):
         match = _COMMENTED.fullmatch(text)
-        following = (line.lstrip().lstrip("#") for _, line in block.lines[index + 1 :])
+        rest = range(index + 1, len(block.lines))  # a slice for each line is quadratic
+        following = (block.lines[position][1].lstrip().lstrip("#") for position in rest)
         while match and match[1].endswith("\\"):
             match = _COMMENTED.fullmatch(text := text.rstrip().removesuffix("\\") + next(following, ""))
         if match and not NEGATION.search(previous) and not NEGATION.search(text):

@@ -13,7 +13,7 @@ from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
-from envdoctor.manifests.own_names import name_key, own_names
+from envdoctor.manifests.own_names import name_key
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem
 
@@ -106,7 +106,7 @@ def places_of(context: GuideContext, checkout: Checkout) -> tuple[str, ...]:
 
     These are that of the guide, those above it, and those that its steps enter.
     """
-    names = own_names(checkout.root, "\n".join(context.guide.lines))
+    names = checkout.own_names("\n".join(context.guide.lines))
     own = checkout.relative(checkout.folder)
     found = {"", *(own.rsplit("/", count)[0] for count in range(own.count("/") + 1)), own} - {"."}
     for command in context.guide.commands:

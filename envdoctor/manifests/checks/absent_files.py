@@ -19,7 +19,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.files import MissingFile
 from envdoctor.manifests.install_texts import is_manifest
 from envdoctor.manifests.made_files import can_come_from_elsewhere, compiles_requirements, is_ignored
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.own_names import name_key, repository_name
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -107,14 +107,14 @@ def _is_of_linked_project(context: GuideContext, checkout: Checkout, path: str, 
     above = [text for number, text in enumerate(lines[: line - 1], 1) if number not in code]
     start = next((index for index in range(len(above) - 1, 0, -1) if above[index].startswith("#")), 0)
     linked = {name_key(each.removesuffix(".git")) for each in _LINKED.findall("\n".join(above[start:]))}
-    return bool(linked - own_names(checkout.root, "\n".join(lines)))
+    return bool(linked - checkout.own_names("\n".join(lines)))
 
 
 def _clone_next_to(context: GuideContext, line: int) -> Clone | None:
     """The clone of another project before a step, if no step enters a directory."""
     if any(command.name in ("cd", "pushd") and command.line < line for command in context.guide.commands):
         return None
-    own = own_names(context.guide.checkout.root, "\n".join(context.guide.lines)) if context.guide.checkout else ()
+    own = context.guide.checkout.own_names("\n".join(context.guide.lines)) if context.guide.checkout else ()
     clones = [each for each in context.actions(Clone) if each.url and each.line < line]
     return next((each for each in reversed(clones) if name_key(repository_name(each.url)) not in own), None)
 

@@ -14,7 +14,7 @@ from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.local_projects import is_folder
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another, is_ignored
-from envdoctor.manifests.own_names import name_key, own_names
+from envdoctor.manifests.own_names import name_key
 from envdoctor.rules.registry import Problem
 
 PROJECTS = "https://pip.pypa.io/en/stable/topics/local-project-installs/"
@@ -32,7 +32,7 @@ def absent_projects(context: GuideContext, checkout: Checkout) -> Iterator[Probl
     can_be_filled = clones_another(guide, checkout) or any(each.name in _FILLS for each in guide.commands)
     if can_be_filled or any(map(is_dockerfile, guide.blocks)):
         return
-    own = own_names(checkout.root, "\n".join(guide.lines))
+    own = checkout.own_names("\n".join(guide.lines))
     installs = [each for each in context.actions(Install) if each.tool in ("pip", "uv") and each.line > 0]
     named = ((each, folder) for each in installs for folder in each.requirements if is_folder(folder))
     for install, url in ((install, each.url) for install, each in named):

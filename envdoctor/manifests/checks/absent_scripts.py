@@ -20,7 +20,7 @@ from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_s
 from envdoctor.manifests.checks.sibling_projects import scripts_of_siblings
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another, submodule_paths
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.own_names import name_key, repository_name
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
@@ -103,7 +103,7 @@ def _is_in_own_clone(context: GuideContext, checkout: Checkout, launch: Launch) 
     path = posixpath.normpath(launch.program.script)
     folder, suffix = posixpath.dirname(path), posixpath.splitext(path)[1]
     kin = [each for each in checkout.paths if posixpath.dirname(each) == folder and each.endswith(suffix)]
-    names = own_names(checkout.root, "\n".join(context.guide.lines))
+    names = checkout.own_names("\n".join(context.guide.lines))
     is_cloned = any(name_key(repository_name(each.url)) in names for each in context.actions(Clone))
     is_copied = bool(launch.instruction) and any(map(_COPIES_ROOT.match, context.guide.lines))
     is_own = is_cloned or is_copied

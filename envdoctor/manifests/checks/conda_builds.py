@@ -71,11 +71,12 @@ def conda_can_select_an_mkl_that_torch_does_not_load_with(context: GuideContext)
     """
     if any(re.search(r"(?i)\bmkl\b", line) for line in context.guide.lines):
         return
-    for position, install in enumerate(context.trace.installs):
+    numbered = list(enumerate(context.trace.installs))
+    replaced = [number for number, step in numbered if any(each.name == "torch" for each in step.action.requirements)]
+    for position, install in numbered:
         torch = next((each for each in install.action.requirements if each.name == "pytorch"), None)
         pinned = re.match(r"==(\d+\.\d+)", torch.specifier) if torch else None
-        later = context.trace.installs[position + 1 :]
-        is_replaced = any(each.name == "torch" for other in later for each in other.action.requirements)
+        is_replaced = replaced[-1:] > [position]
         if not torch or not pinned or not satisfies(pinned[1], _WITH_OLD_MKL) or is_replaced:
             continue
         is_unbounded = "conda-forge" in install.action.channels or satisfies(install.after.python, _WITHOUT_BOUND)

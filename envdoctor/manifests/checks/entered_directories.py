@@ -15,7 +15,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.own_names import name_key, repository_name
 from envdoctor.manifests.program_launches import started_program
 from envdoctor.manifests.shell import without_prompt
 from envdoctor.manifests.shell_records import Command, is_known
@@ -199,7 +199,7 @@ def _is_named_as_made(lines: Sequence[str], name: str, before: Sequence[Command]
 
 def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
     """Each `cd` of the commands of a guide, also of those that a reader may run in a new shell."""
-    names = own_names(checkout.root, "\n".join(guide.lines))
+    names = checkout.own_names("\n".join(guide.lines))
     current, led_by, script_line = "", 0, 0
     is_cloned = False  # the project, by a step after which no other enters a directory
     named: list[str] = []  # what earlier commands name: a step can make a directory

@@ -18,7 +18,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.missing_packages import is_complete
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
-from envdoctor.manifests.own_names import name_key, own_names
+from envdoctor.manifests.own_names import name_key
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -237,7 +237,7 @@ def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
     A note if the guide installs nothing else, or is one of this repository.
     """
     checkout = context.guide.checkout
-    own = own_names(checkout.root, "\n".join(context.guide.lines)) if checkout else frozenset()
+    own = checkout.own_names("\n".join(context.guide.lines)) if checkout else frozenset()
     named = {each.text for install in context.trace.installs for each in install.action.requirements}
     for install in context.trace.installs:
         for requirement in install.action.requirements:

@@ -48,7 +48,7 @@ def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]
     for block in _shell_blocks(context):
         lines = list(block.lines)
         for position, (number, text) in enumerate(lines):
-            rest = _next_code(lines[position + 1 :])
+            rest = _next_code(lines, position + 1)
             is_first = position == 0 or not _COMMENT_AFTER.search(lines[position - 1][1])
             if rest and is_first and _COMMENT_AFTER.search(text) and not text.lstrip().startswith("#"):
                 yield _ended(context, number, rest)
@@ -67,8 +67,9 @@ def _shell_blocks(context: GuideContext) -> Iterator[Block]:
     yield from (block for block in context.guide.blocks if is_shell_block(block))
 
 
-def _next_code(lines: list[Line]) -> Line | None:
-    return next((line for line in lines if line[1].strip() and not line[1].lstrip().startswith("#")), None)
+def _next_code(lines: list[Line], start: int) -> Line | None:
+    following = (lines[position] for position in range(start, len(lines)))  # a slice for each line is quadratic
+    return next((line for line in following if line[1].strip() and not line[1].lstrip().startswith("#")), None)
 
 
 def _is_in_command(lines: list[Line]) -> bool:

@@ -13,7 +13,7 @@ from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.own_names import name_key, own_names, repository_name
+from envdoctor.manifests.own_names import name_key, repository_name
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
 
@@ -33,7 +33,7 @@ def steps_do_not_enter_their_clone(context: GuideContext) -> Iterator[Problem]:
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
-    names = own_names(checkout.root, "\n".join(context.guide.lines))
+    names = checkout.own_names("\n".join(context.guide.lines))
     for block in filter(is_shell_block, context.guide.blocks):
         numbers = {number for number, _ in block.lines}
         commands = [each for each in context.guide.commands if each.line in numbers]
