@@ -11,7 +11,7 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.torch_of_builds import tools_of_build
+from envdoctor.manifests.checks.torch_of_builds import install_command, tools_of_build
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.index_facts import BuildFailure
@@ -98,7 +98,7 @@ def _fix(
         return (
             f"Install {', '.join(needed)} and wheel first, then build without isolation.",
             steps(
-                shell_command("uv pip install {} wheel", needed),
+                install_command([*needed, "wheel"]),
                 shell_command("uv pip install {} --no-build-isolation", f"{package.name}=={package.version}"),
             ),
         )

@@ -16,7 +16,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
-from envdoctor.manifests.checks.torch_of_builds import tools_of_build
+from envdoctor.manifests.checks.torch_of_builds import install_command, tools_of_build
 from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_dependency, of_used_requirement
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -274,7 +274,7 @@ def _failing_build(
         ),
         f"Install {', '.join(needed)} and wheel first, then build without isolation.",
         steps(
-            shell_command("uv pip install {} wheel", needed),
+            install_command([*needed, "wheel"]),
             shell_command("uv pip install {} --no-build-isolation", pin),
         ),
         line=line,

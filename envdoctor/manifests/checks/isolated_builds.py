@@ -19,7 +19,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH, ISOLATION, possi
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import installs_a_main_branch
-from envdoctor.manifests.checks.torch_of_builds import named_torch, standard_of, torch_of_steps
+from envdoctor.manifests.checks.torch_of_builds import install_command, named_torch, standard_of, torch_of_steps
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState, setuptools_for
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel, release_with_wheel
@@ -33,7 +33,6 @@ _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
 
-_LOCAL_BUILD = re.compile(r"\+(cu\d+|cpu)$")
 _TOOLS = ("packaging", "psutil", "ninja")
 _OLD = timedelta(days=730)  # the newest torch is another generation
 
@@ -154,9 +153,7 @@ def _install_tools(install: InstallStep, torch: str, *others: str) -> str:
     own = {name: each for name, each in install.resolution.packages.items() if name == "setuptools"}
     state = install.before._replace(packages={**own, **install.before.packages})  # a pin of the step stays
     setuptools = setuptools_for(state, torch.partition("==")[2])
-    build = _LOCAL_BUILD.search(torch)  # which PyPI does not have
-    backend = [f"--torch-backend={build[1]}"] if build else []
-    return shell_command("uv pip install {}", [*([torch] if torch else []), setuptools, "wheel", *others, *backend])
+    return install_command([*([torch] if torch else []), setuptools, "wheel", *others])
 
 
 def _ways_to_build(

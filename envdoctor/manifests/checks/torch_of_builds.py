@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from envdoctor.knowledge.cxx_standards import standard_of_build, torch_that_compiles
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.cxx_standards import rejecting_headers, standard_of_build, torch_that_compiles
 from envdoctor.knowledge.releases import leading_name, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.build_needs import needs_of_build
@@ -13,6 +15,9 @@ from envdoctor.manifests.environment_state import setuptools_for
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
+
+_LOCAL_BUILD = re.compile(r"^torch==[\w.]+\+(cu\d+|cpu)$")
+_IMPORTS_TORCH = re.compile(r"(?m)^\s{0,80}(?:import|from) torch\b")
 
 
 def build_requirements(
@@ -31,13 +36,16 @@ def tools_of_build(
 ) -> list[str]:
     """The `first` tools of a build without isolation with what its archive requires, in the releases of the guide.
 
-    A release that requires torch can compile for it: the step must not replace that torch later.
+    A release that requires torch can compile for it: the step must not replace that torch later. Without torch, mmcv
+    is built without its operators.
     """
     python, index = install.before.python or context.trace.python, context.index_facts
     texts = {leading_name(each): each for each in needs_of_build(context, package.name, package.version, python)}
     texts |= {leading_name(each): each for each in first}
     requires = index.requires(package.name, package.version) if index else ()
-    if "torch" in (*texts, *map(leading_name, requires)):
+    files = index.build_files(package.name, package.version) if index else None
+    is_for_torch = files is not None and bool(_IMPORTS_TORCH.search(files.setup))
+    if is_for_torch or "torch" in (*texts, *map(leading_name, requires)):
         texts.pop("torch", "")
         before, after = (each.packages.get("torch") for each in (install.before, install.resolution))
         is_replaced = before and after and public_part(after.version) != public_part(before.version)
@@ -45,8 +53,25 @@ def tools_of_build(
             texts = {"torch": f"torch=={public_part(after.version)}", **texts}
         elif before is None:
             standard = standard_of(f"{package.name}=={package.version}")
-            texts = {"torch": torch_of_steps(context, install, standard), **texts}
+            later = _torch_of_last_step(context, install, standard)
+            texts = {"torch": later or torch_of_steps(context, install, standard), **texts}
     return [_pinned(install, name, text) for name, text in texts.items()]
+
+
+def install_command(texts: Sequence[str]) -> str:
+    """The command that installs tools, with the backend of a torch whose build PyPI does not have."""
+    found = next(filter(None, map(_LOCAL_BUILD.search, texts)), None)
+    return shell_command("uv pip install {}", [*texts, *([f"--torch-backend={found[1]}"] if found else [])])
+
+
+def _torch_of_last_step(context: GuideContext, install: InstallStep, standard: int) -> str:
+    """The pin of the torch that the steps leave in the environment, if it compiles the standard; empty if unknown."""
+    last = [each for each in context.trace.installs if each.after.name == install.after.name][-1].after
+    torch = last.packages.get("torch")
+    if torch is None or last.resolution != "solved" or rejecting_headers(standard, torch.version):
+        return ""
+    is_of_index = torch.origin.startswith("the PyTorch index") and "." in torch.cuda
+    return f"torch=={public_part(torch.version)}" + (f"+cu{torch.cuda.replace('.', '')}" if is_of_index else "")
 
 
 def _pinned(install: InstallStep, name: str, text: str) -> str:

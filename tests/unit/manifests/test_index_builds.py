@@ -134,6 +134,9 @@ def test_a_set_has_what_the_builds_need() -> None:
 @each_case(
     ("steps", "tools"),
     [
+        (("pip install mmcv==1.7.0", "pip install torch"), "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
+        (("pip install mmcv==1.7.0", "pip install torch --index-url https://download.pytorch.org/whl/cu118"),
+         "torch==2.0.1+cu118 'cython<3' 'setuptools<82' wheel --torch-backend=cu118"),
         (("pip install mmcv==1.7.0",), "torch 'cython<3' 'setuptools<82' wheel"),
         (("pip install torch==2.0.1 mmcv==1.7.0",), "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
         (("pip install torch==2.0.1", "pip install mmcv==1.7.0"), "'cython<3' 'setuptools<82' wheel"),
@@ -147,8 +150,7 @@ def test_a_build_without_isolation_has_the_torch_and_the_tools_of_the_guide(
     steps: tuple[str, ...], tools: str
 ) -> None:
     index = FixedIndex(MMCV)
-    index.files["mmcv 1.7.0"] = BuildFiles("mmcv-1.7.0.tar.gz", "", ["setuptools>=40", "Cython<3"])
-    index.requirements["mmcv 1.7.0"] = ["torch>=1.8"]
+    index.files["mmcv 1.7.0"] = BuildFiles("mmcv-1.7.0.tar.gz", "try:\n    import torch\n", ["Cython<3"])
     solver = FixedSolver(index, {"torch": "2.0.1", "mmcv": "1.7.0", "cython": "0.29.37"}, ["mmcv"])
     solver.required, solver.requiring = ["torch"], ("torchvision",)
     (found,) = findings(sh(*IN_PYTHON, *steps), solver, "RUN048")
