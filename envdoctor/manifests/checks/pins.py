@@ -30,6 +30,7 @@ from envdoctor.manifests.checks.fitting_releases import (
 from envdoctor.manifests.checks.imported_modules import if_module_is_imported
 from envdoctor.manifests.checks.optional_uses import if_option_is_taken
 from envdoctor.manifests.checks.replaced_torch import correction_of_pins, correction_of_replaced_torch
+from envdoctor.manifests.checks.source_at_main import excluding_branch
 from envdoctor.manifests.checks.unlisted_releases import (
     PYPI,
 )
@@ -88,6 +89,10 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             sources = unread_repositories(context, environment.state) if _is_too_old(substitutions) else ()
             if sources:
                 problem = _not_certain(problem, f"{list_sources(sources)} was not read and can require a newer one")
+            is_about_torch = any(item.fact == "torch" for each in violations for item in each.problem.evidence)
+            branch = excluding_branch(context, environment.state, "torch") if is_about_torch else ""
+            if branch:
+                problem = _not_certain(problem, f"{branch} of its main branch needs another torch")
             yield problem if is_known else _not_certain(problem)
 
 

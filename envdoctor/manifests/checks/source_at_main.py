@@ -247,6 +247,20 @@ def _excluding(
         )
 
 
+def excluding_branch(context: GuideContext, state: EnvironmentState, name: str) -> str:
+    """The project from its main branch that excludes a package of a state; empty without one."""
+    index, package = context.index_facts, state.packages.get(name)
+    for source in _from_git(context) if index and package else ():
+        newest = index.newest_release(source.name) if index and source.state.name == state.name else None
+        if not (index and package and newest and index.is_published_from(source.name, source.url)):
+            continue
+        markers = Markers(state.python or context.trace.python, context.platform)
+        required = _requirements(index, markers, newest.name, newest.version)
+        if any(each.name == name and _is_excluded(package.version, each) for each in required):
+            return source.name
+    return ""
+
+
 def _stated_day(state: EnvironmentState) -> str:
     """The day of the newest release that the guide pins; empty if it pins none of the tables."""
     pinned = (each for each in state.packages.values() if each.pinned)

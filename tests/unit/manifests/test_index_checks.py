@@ -280,6 +280,15 @@ MAINS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@each_case(("branch", "status"), [("", "error"), (" git+https://github.com/huggingface/engine", "unknown")])
+def test_a_main_branch_of_the_step_can_raise_an_old_torch(branch: str, status: str) -> None:
+    index = FixedIndex(IndexedRelease("engine", "0.33.0", "2026-11-01"))
+    index.requirements = {"engine 0.33.0": ("torch>=2.0",)}
+    solver = FixedSolver(index, {"torch": "1.11.0", "diffusers": "0.36.0"})
+    found = findings(sh("uv venv --python 3.8", f"pip install torch==1.11.0 diffusers{branch}"), solver, "RUN003")
+    assert [each.status for each in found if "torch.xpu" in each.message] == [status]
+
+
 @each_case("name", [*MAINS])
 def test_the_main_branch_of_a_project_does_not_fit(name: str) -> None:
     commands, text = MAINS[name]
