@@ -8,6 +8,7 @@ from datetime import date
 
 from packaging.requirements import Requirement
 
+from envdoctor.commands.audit_set_builds import rejected_builds
 from envdoctor.commands.audit_set_index import free_packages, judge_by_index
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
@@ -85,12 +86,14 @@ def check_sets(
         cured = [each for each in of_code if any(is_free(Requirement(pin).name) for pin in _limits([each]))]
         calls = [each for each in audit.findings if each.id == _OF_CALLS and each.line and each.status == "info"]
         skipped = [each.message for each in audit.findings if each.message.startswith("not compared")]
+        rejected = dict(rejected_builds(solved, known.index if known else None))
+        needed, unfit = (rejected, {}) if is_free("torch") else ({}, rejected)
         of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()
         return SetProblems(
             tuple(each.message for each in errors),
-            (*_limits([*errors, *warnings, *cured]), *of_index.pins),
-            (*(each.message for each in (*warnings, *cured)), *of_index.warnings),
-            (*_shortened([each.message for each in (*of_code, *calls) if each not in cured]), *skipped),
+            (*_limits([*errors, *warnings, *cured]), *of_index.pins, *needed.values()),
+            (*(each.message for each in (*warnings, *cured)), *of_index.warnings, *needed),
+            (*_shortened([*unfit, *(each.message for each in (*of_code, *calls) if each not in cured)]), *skipped),
             tuple(dict.fromkeys((*_limits(calls), *_releases_with_names(calls)))),
         )
 

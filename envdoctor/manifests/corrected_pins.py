@@ -22,6 +22,7 @@ from envdoctor.manifests.dropped_packages import (
     NOT_FROM_INDEX,
     OF_ANOTHER_MACHINE,
     WITHOUT_NEED,
+    WITHOUT_WHEEL,
     DroppedPackage,
 )
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
@@ -56,7 +57,7 @@ _REPLACEMENTS = {
     "flash-attn-3": ("", "empty on PyPI: install a wheel of FlashAttention 3 for this torch by its URL"),
     "triton-kernels": ("", "an unrelated package on PyPI"),
     "apex": ("", "an unrelated package on PyPI: install NVIDIA's from its repository, without build isolation"),
-    "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
+    "flash-attn": ("", WITHOUT_WHEEL),
 }
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
 _FOLDER_OF_A_FREEZE = re.compile(r"@ file:/")  # of a pip freeze

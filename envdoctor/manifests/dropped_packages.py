@@ -14,6 +14,7 @@ SOURCE_UNFIT = "not from an index: it cannot be installed into this set, because
 OF_ANOTHER_MACHINE = "a folder of the machine that wrote the requirement: add the release that the programs need"
 OF_PAGE = "a build of a page that was not read: install it after these requirements with `{}`"
 OF_INDEX = "of an index that was not read: install it after these requirements with `{}`"
+WITHOUT_WHEEL = "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"
 NO_WHEEL = "the index has no wheel: install it after these requirements with `{}`"
 BUILT_FROM_SOURCE = (
     "only a source archive on the index: build after these requirements with "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
@@ -20,6 +21,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease, InstalledSet
+from envdoctor.resolution.step import NoSolver
 
 PARSER = (
     "from transformers import HfArgumentParser, TrainingArguments\n"
@@ -82,6 +84,30 @@ def test_a_command_installs_a_release_with_the_names_of_tables_and_of_wheels(tmp
 
 def _of_names(findings: Sequence[Finding]) -> list[Finding]:
     return [each for each in findings if each.id == "RUN078"]
+
+
+BUILDS = {  # the requirement of flash-attn and that of torch: the limit of torch, and whether a note remains
+    ("flash-attn==2.4.1", "torch"): (("torch<=2.1.2",), False),
+    ("flash-attn", "torch"): (("torch<2.14",), False),
+    ("flash-attn", "torch==2.14.1"): ((), True),
+    ("flash-attn==99.0", "torch"): ((), False),
+}
+
+
+@each_case("case", [*BUILDS])
+def test_a_set_has_a_torch_that_compiles_what_is_built_after_it(case: tuple[str, str], tmp_path: Path) -> None:
+    requirement, torch = case
+    pins, is_noted = BUILDS[case]
+    main = audit_text(sh(f"pip install {torch}", f"pip install {requirement}"), "a.md", None, NoSolver()).audit
+    assert main
+    solved = SolvedSet(
+        corrected=replace(main.main, own=(torch,)), state="solved", target="x86_64-manylinux_2_35, Python 3.12",
+        versions={"torch": "2.14.1"},
+    )  # fmt: skip
+    solver = FixedSolver(FixedIndex(), {"torch": "2.14.1"})
+    found = check_sets(None, solver, StatedMachine("x86_64", "", 0))(solved)
+    assert (found.pins, len(found.warnings)) == (pins, len(pins))
+    assert any("flash-attn" in each and "C++20" in each for each in found.notes) is is_noted
 
 
 NAMED = {  # the text after the commands, and whether the modules of the program are reported
