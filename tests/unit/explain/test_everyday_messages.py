@@ -96,6 +96,7 @@ error: command '/usr/local/cuda/bin/nvcc' failed with exit status 1
         (GCC_HEADER, "gcc-too-new-for-nvcc"),
         ("import torchaudio\nOSError: libtorch_hip.so: cannot open shared object file", "torch-companion-mismatch"),
         ("ImportError: bitsandbytes is not supported on Windows", "bnb-no-cuda-binary"),
+        ("Python backend stub fails: `GLIBC_2.36 not found`", "glibc-too-old"),
         (
             "ImportError: cannot import name 'has_collective_ops' from 'onnxruntime.capi._pybind_state'",
             "package-files-damaged",
@@ -159,6 +160,7 @@ def test_a_consequence_names_the_command_that_finds_its_reason(text: str, cause:
         "wandb: Tracking run with wandb version 0.19.1\nwandb: Run data is saved locally in /w/wandb/run-1",
         "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\nNCCL INFO comm 0x5577 rank 0 nranks 16 - Init COMPLETE",
         "RuntimeError: Could not infer dtype of dict",
+        "Using the cached version since x couldn't be found on the Hugging Face Hub (offline mode is enabled).",
         "error loading model: error loading model architecture: unknown model architecture: 'clip'",
         "Warning  FailedMount  23m  MountVolume.SetUp failed for volume\nNormal  Started  22m  Started container",
     ],
