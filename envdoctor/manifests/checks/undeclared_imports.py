@@ -12,7 +12,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.checks.further_packages import installed_further
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
-from envdoctor.manifests.checks.used_dependencies import of_used_dependency
+from envdoctor.manifests.checks.used_dependencies import of_used_dependency, of_used_requirement
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import has_extras_in_text, names_in_text
@@ -54,8 +54,10 @@ def release_imports_what_no_package_has(context: GuideContext) -> Iterator[Probl
                 continue
             packages = names_of_module(found.module)
             if found.user.name in certain and given.isdisjoint(packages) and not names_in_text(packages, text):
+                user = state.packages[found.user.name]
                 problem = _undeclared(context, found, state, _gap(context, sources))
-                yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
+                problem = of_used_requirement(context, state.packages, user, found.place, problem)
+                yield of_used_dependency(context, installed, user, problem)
 
 
 def _gap(context: GuideContext, sources: Sequence[UnreadSource]) -> str:

@@ -47,8 +47,9 @@ def of_used_requirement(
     if not is_judged or checkout is None or context.index_facts is None:
         return problem
     module = place.removeprefix("src/").partition("/")[0].removesuffix(".py")
-    name = re.compile(rf"\b(?:{re.escape(module)}|{re.escape(package.name)})\b", re.IGNORECASE)
-    if name.search("\n".join(context.guide.lines)) or checkout.once(module, find=lambda: _is_in_code(checkout, name)):
+    name = re.compile(rf"(?<![\w-])(?:{re.escape(module)}|{re.escape(package.name)})(?![\w-])", re.IGNORECASE)
+    other_lines = (each for line, each in enumerate(context.guide.lines, 1) if line != package.line)
+    if any(map(name.search, other_lines)) or checkout.once(module, find=lambda: _is_in_code(checkout, name)):
         return problem
     others = [each for each in packages.values() if not each.is_dependency or published_releases(each.name)]
     requires = (context.index_facts.requires(each.name, each.version) for each in others if each is not package)

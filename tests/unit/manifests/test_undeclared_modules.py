@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 from support.remedies import commands_of
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
 
 TRL = IndexedRelease("trl", "0.11.4", "2024-10-15")
@@ -60,3 +63,15 @@ def test_the_missing_package_leaves_the_numpy_of_an_old_torch() -> None:
     assert [(each.fix, commands_of(each)) for each in found] == [
         ("Install scipy.", ("uv pip install scipy 'numpy<2'",))
     ]
+
+
+@each_case(("code", "status"), [("import torch", "info"), ("import trl", "error")])
+def test_a_release_that_no_code_of_the_checkout_imports(checkout: Path, code: str, status: str) -> None:
+    (checkout / "train.py").write_text(f"{code}\n")
+    manifest = checkout / "requirements.txt"
+    manifest.write_text("torch==2.8.0\ntrl==0.11.4\ntrl-plots==1.0\n")
+    index = FixedIndex(IndexedRelease("rich", "14.0.0", "2026-01-01"))
+    index.undeclared = [UndeclaredImport(TRL, "rich", "trl/trainer/utils.py:27", "trl.whl", "code")]
+    solver = FixedSolver(index, {"trl": "0.11.4", "torch": "2.8.0"})
+    result = audit_text(manifest.read_text(), str(manifest), None, solver, python="3.11").result
+    assert [each.status for each in result.findings if each.id == "RUN220"] == [status]
