@@ -77,12 +77,12 @@ def broken_requirement(
 
     Both are empty if there is none. The packages of `changed` are those that other commands replace.
     """
-    step = next((each for each in context.trace.installs if each.action.line == line), None)
-    if step is None or context.index_facts is None or step.resolution.state not in ("solved", "partial"):
+    before, after = _states(context, line)
+    if before is None or after is None or context.index_facts is None:
         return "", ""
-    installed = installed_set(context, step.after, ())
+    installed = installed_set(context, after, ())
     for name in installed.versions.keys() & set(names):
-        old, new = step.before.packages.get(name), public_part(installed.versions[name])
+        old, new = before.packages.get(name), public_part(installed.versions[name])
         for requirer, specifier in context.index_facts.specifiers_of(installed, name).items():
             package = leading_name(requirer)
             if package in changed:
@@ -102,15 +102,22 @@ def permits(requirement: str, other: str) -> bool:
 
 def replaced_pins(context: GuideContext, line: int, permitted: Collection[str]) -> tuple[str, ...]:
     """The pins of the guide whose packages a step on a line replaces, apart from the permitted ones."""
-    step = next((each for each in context.trace.installs if each.action.line == line), None)
-    if step is None or step.resolution.state not in ("solved", "partial"):
+    before, after = _states(context, line)
+    if before is None or after is None:
         return ()
     return tuple(
         f"{name}=={public_part(old.version)}"
-        for name, old in sorted(step.before.packages.items())
+        for name, old in sorted(before.packages.items())
         if old.pinned and old.version and "PyPI" in old.origin and name not in permitted
-        and (new := step.after.packages.get(name)) and public_part(new.version) != public_part(old.version)
+        and (new := after.packages.get(name)) and public_part(new.version) != public_part(old.version)
     )  # fmt: skip
+
+
+def _states(context: GuideContext, line: int) -> tuple[EnvironmentState | None, EnvironmentState | None]:
+    """The environment before and after the steps of a line; none if one of them has no solution."""
+    steps = [each for each in context.trace.installs if each.action.line == line]
+    is_solved = steps and all(each.resolution.state in ("solved", "partial") for each in steps)
+    return (steps[0].before, steps[-1].after) if is_solved else (None, None)
 
 
 def _requirements(state: EnvironmentState) -> dict[str, str]:

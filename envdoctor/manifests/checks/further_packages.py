@@ -13,6 +13,7 @@ from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.imports_of_guide import imports_of_guide, imports_of_programs
 from envdoctor.manifests.pinned_steps import resolve_with_pin
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.torch_install import COMPANIONS
@@ -34,7 +35,7 @@ def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple
 
 
 def _with_names(context: GuideContext, package: str) -> tuple[str, str]:
-    """A further package in the release that has what programs import of it.
+    """A further package in the release that the checkout pins, or that has what programs import of it.
 
     With a name that the newest release does not have if that release is not known.
     """
@@ -42,6 +43,8 @@ def _with_names(context: GuideContext, package: str) -> tuple[str, str]:
     newest = index.newest_release(name) if index and not set(package) & set("[<>=!~") else None
     if index is None or newest is None:
         return package, ""
+    if pin := _stated_pin(context, index, name):
+        return pin, ""
     used = [*imports_of_guide(context), *imports_of_programs(context)]
     only = {name: ResolvedPackage(name, newest.version, 0, package)}
     installed = installed_set(context, context.environments[-1].state, ())._replace(versions={name: newest.version})
@@ -51,6 +54,16 @@ def _with_names(context: GuideContext, package: str) -> tuple[str, str]:
     if absent and (lacking or not last):
         return package, absent[0].name
     return (f"{package}=={last}" if last else package), ""
+
+
+def _stated_pin(context: GuideContext, index: IndexFacts, name: str) -> str:
+    """The pin of a package on which the manifests of the checkout agree, such as that of an extra; else empty."""
+    checkout = context.guide.checkout
+    spelled = re.escape(name).replace("\\-", "[-_.]")
+    stated = re.compile(rf"(?i)(?<![\w.-]){spelled}(?:\[[^\]]{{0,60}}\])?\s{{0,3}}==\s{{0,3}}(\d[\w.!+]{{0,40}})")
+    versions = {*stated.findall(checkout.manifest_text)} if checkout else set()
+    version = versions.pop() if len(versions) == 1 else ""
+    return f"{name}=={version}" if version and index.release(name, version) else ""
 
 
 def _companion(context: GuideContext, package: str) -> str:

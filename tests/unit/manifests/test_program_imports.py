@@ -371,6 +371,18 @@ def test_no_command_installs_a_release_that_lacks_what_programs_import(checkout:
     assert not finding.remedies
 
 
+@each_case(("extra", "package"), [("plots==1.0", "plots==1.0"), ("plots==0.9", "plots"), ("my-plots==1.0", "plots")])
+def test_a_missing_package_is_the_release_that_an_extra_of_the_checkout_pins(
+    extra: str, package: str, checkout: Path
+) -> None:
+    """The index of the test has plots 1.0."""
+    (checkout / "pyproject.toml").write_text(
+        f'[project]\nname = "project"\nversion = "1"\n[project.optional-dependencies]\nall = ["{extra}"]\n'
+    )
+    (finding,) = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+    assert finding.remedies[0].commands == (f"uv pip install {package}",)
+
+
 class OlderTorch(FixedSolver):
     """A solver for which no release of a package fits a torch."""
 

@@ -213,6 +213,28 @@ def test_a_further_package_is_for_the_torch_of_the_other_commands() -> None:
     ]
 
 
+class _NewerTimm(FixedSolver):
+    """clip-torch brings a newer timm."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        versions = {each.name: each.pin or "1.0" for each in problem.requirements}
+        installed = {name: package.version for name, package in problem.installed.items()}
+        return StepSolution({**installed, **({"timm": "1.0.31"} if "clip-torch" in versions else {}), **versions})
+
+
+def test_a_command_after_others_keeps_the_pins_of_the_guide() -> None:
+    """The commands of all findings are tried together, one after the other."""
+    guide = parse_guide(sh("uv venv --python 3.11", "pip install timm==0.9.16", title="# A100"), "a.md")
+    found = [
+        replace(numpy_finding(4, "2.2.6"), remedies=steps(f"uv pip install {each}"))
+        for each in ("tqdm==4.67.1", "clip-torch")
+    ]
+    tried = with_tried_commands(found, [guide], None, "2026-11-28", _NewerTimm(FixedIndex(), {}))
+    assert [commands_of(each) for each in tried] == [
+        ("uv pip install tqdm==4.67.1",), ("uv pip install clip-torch timm==0.9.16",),
+    ]  # fmt: skip
+
+
 class _Gradio(FixedSolver):
     """The releases of gradio, each of which takes the newest starlette or keeps the installed one."""
 
