@@ -9,7 +9,8 @@ from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.corrections import CorrectedEnvironment, evaluate_version_rules
+from envdoctor.manifests.corrections import CorrectedEnvironment, evaluate_version_rules, version_rules
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Rule
@@ -48,3 +49,15 @@ def accepted_release(
         if supports_python(package.name, row, python) and not evaluate_version_rules(machine, stack, rules):
             return row.version, ""
     return version, excluding
+
+
+def rejecting_package(context: GuideContext, state: EnvironmentState, name: str, version: str) -> str:
+    """A pinned package that does not work with a release, `torch 1.10.1`, by the version rules; empty without one."""
+    machine = context.machine or build_machine(context.trace)
+    stack = build_stack(state, state.packages | {name: ResolvedPackage(name, version, 0, name)})
+    for violation in evaluate_version_rules(machine, stack, version_rules()):
+        facts = [item.fact for item in violation.problem.evidence]
+        others = [state.packages[fact] for fact in facts if fact in state.packages and fact != name]
+        if name in facts and violation.problem.status == "error":
+            return next((f"{each.name} {public_part(each.version)}" for each in others if each.pinned), "")
+    return ""

@@ -24,6 +24,7 @@ from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.absent_names import names_without
+from envdoctor.manifests.checks.accepted_releases import rejecting_package
 from envdoctor.manifests.checks.arguments import HAS_ARGUMENTS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
@@ -162,7 +163,8 @@ def _removed_arguments(use: ProgramUse, package: ComparedPackage) -> Iterator[_F
     for removed in _changes(RemovedArguments, use, package):
         for argument in sorted(use.arguments.keys() & set(removed.arguments.split())):
             what = f"passes {argument} to {use.name}"
-            yield _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
+            fault = _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
+            yield fault._replace(change=fault.change.replace("{argument}", argument))
 
 
 def _is_accepted_by_patch(use: ProgramUse, package: ComparedPackage, fault: _Fault) -> bool:
@@ -297,6 +299,7 @@ def _problem(
     python = state.python or context.trace.python
     index = context.index_facts
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index else ""
+    excluding = excluding or rejecting_package(context, state, package.name, last)
     # An older release can lack a wheel for this torch or this Python.
     is_built = package.name in COMPILED | TORCH_FAMILY
     is_newer = any(_needs_newer(each, package.name, last) for each in uses)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import leading_name, required_specifier
 from envdoctor.manifests.checkout_code import Checkout
@@ -52,8 +53,9 @@ def of_used_requirement(
     if any(map(name.search, other_lines)) or checkout.once(module, find=lambda: _is_in_code(checkout, name)):
         return problem
     others = [each for each in packages.values() if not each.is_dependency or published_releases(each.name)]
+    markers = Markers(context.trace.python, context.platform)
     requires = (context.index_facts.requires(each.name, each.version) for each in others if each is not package)
-    if any(package.name in map(leading_name, each) for each in requires):
+    if any(package.name in map(leading_name, markers.applicable(each)) for each in requires):
         return problem
     return replace(problem, status="info", message=f"{problem.message} (no code of the checkout imports {module})")
 

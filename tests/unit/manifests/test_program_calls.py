@@ -236,6 +236,16 @@ def test_the_fix_states_what_to_change(code: str, fix: str, tmp_path: Path) -> N
     assert bool(found.remedies) is fix.startswith("Use")
 
 
+@each_case("torch, start", [("2.8.0", "Use transformers 4.57.6"), ("1.10.1", "torch 1.10.1 excludes transformers")])
+def test_the_release_of_the_code_works_with_the_pinned_torch(torch: str, start: str, tmp_path: Path) -> None:
+    code = "from transformers import AutoModel\nAutoModel.from_pretrained('m', load_in_8bit=True)"
+    step = f"pip install torch=={torch} transformers"
+    (found,) = audit(tmp_path, code, step, releases={"torch": torch, "transformers": "5.24.0"})
+    assert found.fix.startswith(start)
+    assert found.fix.endswith("pass quantization_config=BitsAndBytesConfig(load_in_8bit=True).")
+    assert bool(found.remedies) is start.startswith("Use")
+
+
 def test_conda_selects_about_the_newest_release_unless_a_step_names_one(tmp_path: Path) -> None:
     code = CASES["a refused method"][0]
     (found,) = audit(tmp_path, code, "conda install -c conda-forge wandb pytorch-lightning")

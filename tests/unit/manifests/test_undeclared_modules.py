@@ -72,6 +72,7 @@ def test_a_release_that_no_code_of_the_checkout_imports(checkout: Path, code: st
     manifest.write_text("torch==2.8.0\ntrl==0.11.4\ntrl-plots==1.0\n")
     index = FixedIndex(IndexedRelease("rich", "14.0.0", "2026-01-01"))
     index.undeclared = [UndeclaredImport(TRL, "rich", "trl/trainer/utils.py:27", "trl.whl", "code")]
+    index.requirements = {"torch 2.8.0": ("trl>=0.11; extra == 'all'",)}
     solver = FixedSolver(index, {"trl": "0.11.4", "torch": "2.8.0"})
     result = audit_text(manifest.read_text(), str(manifest), None, solver, python="3.11").result
     assert [each.status for each in result.findings if each.id == "RUN220"] == [status]
