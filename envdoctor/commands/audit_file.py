@@ -306,9 +306,9 @@ def _audit_commands(  # noqa: PLR0917
     if tries_commands:
         paths = [stated.of(path) for path in document.paths]
         tried = with_tried_commands(tried, paths, machine, date.today().isoformat(), solver)
-    findings = tuple(
-        synced_remedies(project_remedies(each, document.kind, text, target), document.paths[0]) for each in tried
-    )
+    index = solver.index if solver else None
+    changed = (project_remedies(each, document.kind, text, target, index=index) for each in tried)
+    findings = tuple(synced_remedies(each, document.paths[0]) for each in changed)
     findings = with_lock(findings, document.kind, Path(target))
     result = AuditResult(
         name=target,

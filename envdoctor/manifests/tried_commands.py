@@ -238,7 +238,9 @@ class _Trials:
             joined = None if trial is None else further
         if trial is None or trial.is_clean:
             return joined, ""
-        return None, _consequence(remedy, first or trial)
+        known = {each.resolution.conflict for path in self.paths for each in path.context.trace.installs}
+        is_known = trial.conflict in known - {""}  # no consequence: the steps have no solution without it either
+        return None, "" if is_known else _consequence(remedy, first or trial)
 
     def _trial(self, finding: Finding, remedy: Remedy) -> _Trial | None:
         """The trial of a remedy; None for one that installs nothing, or that cannot be tried."""

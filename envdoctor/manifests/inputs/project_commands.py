@@ -16,9 +16,11 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.core.wording import join_words
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import leading_name
+from envdoctor.knowledge.versions import newest_patch, satisfies
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
+from envdoctor.resolution.index_facts import IndexFacts
 
 TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
 _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
@@ -77,10 +79,13 @@ def tool_of_pyproject(text: str) -> Tool:
     return _PDM if re.search(r"^\[tool\.pdm[.\]]", text, re.MULTILINE) else _UV
 
 
-def project_remedies(finding: Finding, kind: str, text: str = "", name: str = "", origin: str = "") -> Finding:
+def project_remedies(
+    finding: Finding, kind: str, text: str = "", name: str = "", origin: str = "", *, index: IndexFacts | None = None
+) -> Finding:
     """The finding with remedies that change the project. Formats without a tool of their own keep theirs.
 
-    `name` is the path of the file. `origin` is "conda" if a lock has the package from a channel of conda.
+    `name` is the path of the file. `origin` is "conda" if a lock has the package from a channel of conda. The `index`
+    has the Pythons of releases that the built-in tables do not have.
     """
     if kind == "conda" and (remedies := _edits(finding, text, name)):
         return replace(finding, remedies=remedies)
@@ -95,7 +100,7 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     header, place = _place(text, finding.line) if kind in ("pyproject", "pixi") else ("", "")
     if tool is _PIXI and (origin == "conda" or re.search(r"(?<!pypi-)dependencies$", header)):
         tool = _PIXI_CONDA
-    finding = _for_permitted_pythons(finding, text)
+    finding = _for_permitted_pythons(finding, text, index)
     if tool is _PDM:
         place = place.replace("--group", "--dev --group").replace("--optional", "--group")
     is_uv, tool = tool is _UV, tool.at(Path(name))
@@ -156,7 +161,7 @@ def _statement(finding: Finding, where: str) -> str:
     return f" State {' and '.join(packages)} {where}." if packages else ""
 
 
-def _for_permitted_pythons(finding: Finding, text: str) -> Finding:
+def _for_permitted_pythons(finding: Finding, text: str, index: IndexFacts | None) -> Finding:
     """The finding with upper limits in place of releases without a wheel for the oldest Python of a project.
 
     A project is locked for all Pythons that it permits: for an older one the tool selects an older release.
@@ -169,7 +174,7 @@ def _for_permitted_pythons(finding: Finding, text: str) -> Finding:
         for step in remedy.steps
         if isinstance(step, Install)
         for package in step.packages
-        if oldest and not _has_wheel(package, oldest)
+        if oldest and not _is_for(package, oldest, index)
     }
     if not pins:
         return finding
@@ -194,11 +199,15 @@ def _limit(pin: str, text: str) -> str:
     return ",".join([*lower, f"<={version}"])
 
 
-def _has_wheel(pin: str, python: str) -> bool:
+def _is_for(pin: str, python: str, index: IndexFacts | None) -> bool:
     """Whether a release, such as "torch==2.8.0", has a wheel for a Python; true if that is not known."""
     name, _, version = pin.partition("==")
     release = find_release(name, version) if version else None
-    return release is None or release.kind != "wheels" or release.has_wheel("", python)
+    if release and release.kind == "wheels" and not release.has_wheel("", python):
+        return False
+    indexed = index.release(leading_name(name), version) if index and version else None
+    stated = indexed.requires_python if indexed else ""
+    return not stated or satisfies(newest_patch(python), stated) is not False
 
 
 def _converted(remedies: Sequence[Remedy], convert: Callable[[Step], Step | None]) -> tuple[Remedy, ...]:

@@ -7,16 +7,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from support.cases import each_case
+from support.fixed_index import FixedIndex
 from support.guide_cases import FAULTS, Fault, sh
 from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Finding
-from envdoctor.core.remedies import either
+from envdoctor.core.remedies import either, steps
 from envdoctor.manifests.checks.fitting_releases import keeping_pins
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.step import NoSolver
 
@@ -176,6 +179,17 @@ def test_an_open_flash_attn_is_one_with_a_wheel_for_the_torch(requirement: str, 
         "uv pip install torch==1.13.1 setuptools==69.2.0 wheel packaging psutil ninja",
         f"uv pip install {build} --no-build-isolation",
     )
+
+
+@each_case(("python", "command"), [(">=3.8", "uv add 'starlette<=0.52.1'"), (">=3.10", "uv add starlette==0.52.1")])
+def test_uv_adds_no_release_that_the_oldest_python_of_the_project_excludes(python: str, command: str) -> None:
+    index = FixedIndex(IndexedRelease("starlette", "0.52.1", "2026-01-18", requires_python=">=3.10"))
+    text = f'[project]\nname = "a"\nversion = "1"\nrequires-python = "{python}"\ndependencies = ["gradio==3.48.0"]\n'
+    found = Finding(
+        id="RUN003", status="error", cause="dependency-pin-violated", message="a", fix="Use it.", line=5,
+        remedies=steps("uv pip install starlette==0.52.1"),
+    )  # fmt: skip
+    assert commands_of(project_remedies(found, "pyproject", text, index=index)) == (command,)
 
 
 def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None:

@@ -22,7 +22,9 @@ from envdoctor.manifests import tried_commands
 from envdoctor.manifests.actions import Install as InstallAction
 from envdoctor.manifests.consistent_commands import without_release
 from envdoctor.manifests.context import build_context
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.tried_actions import action_of
 from envdoctor.manifests.tried_commands import with_tried_commands
 from envdoctor.resolution.requirement import parse_install_requirement
@@ -211,6 +213,16 @@ def test_a_further_package_is_for_the_torch_of_the_other_commands() -> None:
     assert [commands_of(each) for each in tried] == [
         (f"uv pip install {each}",) for each in (*commands[:2], "xformers torchvision==0.15.1")
     ]
+
+
+def test_a_conflict_of_the_guide_is_no_consequence_of_a_command() -> None:
+    solver = FixedSolver(FixedIndex(), {"tqdm": "4.67.1"})
+    solver.conflicts = {"cmake": "there is no version of cmake==3.28.0"}
+    text = "name: a\ndependencies:\n  - python=3.11\n  - pip:\n    - cmake==3.28.0\n    - tqdm\n"
+    guide = read_input(text, "environment.yml", Files(None, "x86_64")).paths[0]
+    found = replace(numpy_finding(6, "2.2.6"), fix="Install tqdm.", remedies=steps("uv pip install tqdm==4.67.1"))
+    (tried,) = with_tried_commands([found], [guide], None, "2026-11-28", solver)
+    assert (tried.fix, tried.remedies) == ("Install tqdm.", ())
 
 
 class _NewerTimm(FixedSolver):
