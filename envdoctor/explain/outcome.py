@@ -17,6 +17,7 @@ FAILURE = re.compile(
     r"|\b[Ff]ail(?:s|ed|ure)?\b|[Kk]illed\b|core dumped|[Ss]egmentation fault|HTTP/1\.[01]\" [45]\d\d\b"
     r"|\b(?:not|never|nothing|instead|only|but|wrong|hangs?|stuck|slow)\b|n't\b|\?(?:\s|$)"
 )
+WITHOUT_GPU = re.compile(r"Setting the available devices to be zero|\bGPU available: False\b")  # work on the CPU
 WARNING_LINE = re.compile(  # NCCL logs its errors as WARN, Kubernetes its own as `Warning  FailedMount  2m`
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|\b[Ww]arning:"
     r"|^\W*[Ww]arning\b(?!\s{1,12}[A-Z]\w+\s{1,12}(?:\d+[smhd]|<))"
@@ -67,7 +68,12 @@ def fails_elsewhere(text: str) -> bool:
 
 
 def works_at_end(text: str) -> bool:
-    """Whether work was completed after the last failure in the text. Warnings at its end are no failure."""
+    """Whether work was completed after the last failure in the text. Warnings at its end are no failure.
+
+    Work of a run that found no GPU completes on the CPU: it says nothing about the reason.
+    """
+    if WITHOUT_GPU.search(text):
+        return False
     start = max((found.start() for found in WORK.finditer(text)), default=-1)
     lines = text[start:].split("\n") if start >= 0 else []
     return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)

@@ -57,6 +57,7 @@ def test_the_log_of_a_run_that_works_has_no_cause(text: str, cause: str, is_name
 def test_a_text_without_completed_work_shows_no_outcome() -> None:
     assert not works_at_end(RANGE)
     assert works_at_end(TRAINED)
+    assert not works_at_end(f"GPU available: False, used: False\n{TRAINED}")
 
 
 def test_a_name_that_came_back_leaves_the_direction_open() -> None:
