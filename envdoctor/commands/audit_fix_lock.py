@@ -24,9 +24,10 @@ from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.locking.solve_set import solve_set
 from envdoctor.locking.solved_set import SolvedSet, accept
-from envdoctor.manifests import CorrectedSet, audit_paths
+from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_paths
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
+from envdoctor.manifests.dropped_packages import OF_ADDRESSES
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.lock_sources import has_hashes, lock_source
@@ -78,7 +79,9 @@ class _LockFix:
         if done := self._corrected_before(locks):
             return done
         sources, check = read_sources(), self.fix.check(accept)
-        solved = [(lock, solve_set(lock.corrected, sources, check)) for lock in locks]
+        left = _left_addresses(self.document, self.machine)
+        with_left = [replace(each.corrected, dropped=(*each.corrected.dropped, *left)) for each in locks]
+        solved = [(lock, solve_set(each, sources, check)) for lock, each in zip(locks, with_left, strict=True)]
         usable = [(lock, each) for lock, each in solved if each.state == "solved"]
         outcome = Outcome(sets=tuple(fixed_set(each, trial=self.fix.trial_command(self.path)) for _, each in solved))
         if any(package.origin == "conda" for each in self.sets for package in each.packages):
@@ -178,6 +181,14 @@ def _sets_of(document: Document) -> tuple[PackageSet, ...]:
         if each.pin and not each.url and (not each.marker or markers.holds(each.marker))
     )
     return (PackageSet(platform, "", found),)
+
+
+def _left_addresses(document: Document, machine: Machine | None) -> tuple[DroppedPackage, ...]:
+    """The repositories and URLs of a list, which a set does not have, with what installs them."""
+    if not any(each.url for each in _requirements(document)):
+        return ()
+    main = audit_paths(document.paths[0], document.paths, machine).main
+    return tuple(each for each in main.dropped if each.reason.startswith(OF_ADDRESSES))
 
 
 def _requirements(document: Document) -> Iterator[InstallRequirement]:

@@ -14,7 +14,7 @@ from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import GAVE_WAY, solve_set
 from envdoctor.locking.solved_set import Check, SetProblems, SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
-from envdoctor.manifests.added_packages import missing_packages, with_packages
+from envdoctor.manifests.added_packages import missing_packages, possible_packages, with_packages
 from envdoctor.manifests.stated_cuda import StatedCuda
 
 
@@ -30,7 +30,7 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
         spent += time.monotonic() - started
         return problems
 
-    missing = missing_packages(audit.findings)
+    missing = [*missing_packages(audit.findings), *possible_packages(audit.findings)]
     sets = [corrected for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
         return tuple(

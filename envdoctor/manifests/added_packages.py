@@ -20,6 +20,8 @@ ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last releas
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
 FAILING_BUILDS = "RUN223"
 _NAME = re.compile(r"[\w.-]+")
+_ADDRESS = re.compile(r"git\+https?://")
+_IF_IT_FAILS = re.compile(r"If it fails, install (.+)\.$")
 _EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
@@ -33,6 +35,17 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
     of_releases = (text for each in certain if each.id in ABSENT_NAMES for text in _installed_by(each))
     names += [text for text in of_releases if _NAME.fullmatch(text)]
     return [each for each in dict.fromkeys(names) if each not in _BUILT]
+
+
+def possible_packages(findings: Sequence[Finding]) -> list[str]:
+    """The packages whose modules programs import, and that only a repository which was not read can bring."""
+    found: list[str] = []
+    for each in findings:
+        unread = [item.value for item in each.evidence if item.fact == "not read"]
+        if each.id == "RUN181" and each.status == "unknown" and unread and all(map(_ADDRESS.match, unread)):
+            named = _IF_IT_FAILS.search(each.fix)
+            found += re.split(r", | and ", named[1]) if named else []
+    return [each for each in dict.fromkeys(found) if _NAME.fullmatch(each) and each not in _BUILT]
 
 
 def _installed_by(finding: Finding) -> list[str]:

@@ -25,9 +25,9 @@ BUILT_WITHOUT_TORCH = (  # in isolation, with what its build requires and a setu
     "`uv pip install --build-constraints <(echo 'setuptools<82') {}`"
 )
 FAILING_BUILD = "only a source archive on the index, and its build fails: {}"
+OF_ADDRESSES = ("not from an index: install it", "not from an index: its")
 INSTALLED_LATER = (
-    "not from an index: install it",
-    "not from an index: its",
+    *OF_ADDRESSES,
     "from conda",
     "of an index that",
     "only a source",

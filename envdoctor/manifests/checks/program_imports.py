@@ -92,7 +92,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
     yield from _of_services(context, checkout)
     reached = _by_module(checkout.reached((*context.guide.launches, *launches_of_code(context))))
-    if is_read:
+    if not any(each.is_open for each in sources):
         yield from _of_named_programs(context, index, state, (given, reached))
     missing = dict(_missing_of(context, reached, given))
     if not missing or _is_for_further_packages(context, reached, given):

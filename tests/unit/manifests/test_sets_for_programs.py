@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
 from support.text_files import write_files
 
+from envdoctor.commands import audit_fix_lock
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.commands.audit_fix import Corrections
 from envdoctor.commands.audit_set import check_sets
-from envdoctor.core.records import Finding
+from envdoctor.core.records import Evidence, Finding
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.solved_set import SetProblems, SolvedSet
 from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.added_packages import possible_packages
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
@@ -133,3 +137,32 @@ def test_programs_that_a_text_names(text: str, tmp_path: Path) -> None:
     reported = [(each.status, each.message) for each in found if each.id == "RUN181"]
     message = "tools/demo.py:3 imports plots, and no step installs it"
     assert reported == ([("warning", message)] if NAMED[text] else [])
+
+
+SOURCES = {  # what is not read, and the packages that a set has for a question about it
+    ("git+https://a.b/c.git (line 3)",): ["einops", "six"],
+    ("git+https://a.b/c.git (line 3)", "the image a/b (line 1)"): [],
+}
+
+
+@each_case("sources", [*SOURCES])
+def test_a_set_has_what_only_an_unread_repository_can_bring(sources: tuple[str, ...]) -> None:
+    question = Finding(
+        id="RUN181", cause="dependency-pin-violated", status="unknown", message="train.py imports einops",
+        evidence=tuple(Evidence("not read", each, "README.md") for each in sources),
+        fix="Run this. If it fails, install einops, six and the project with the module q.",
+    )  # fmt: skip
+    assert possible_packages([question]) == SOURCES[sources]
+
+
+def test_the_set_of_a_list_names_its_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "torch==2.8.0\ntorchvision==0.22.0\ngit+https://github.com/a/b.git\n"
+    write_files(tmp_path, {"requirements.txt": text})
+    monkeypatch.setattr(
+        audit_fix_lock, "solve_set", lambda each, *_: SolvedSet(corrected=each, state="solved", target="")
+    )
+    path = tmp_path / "requirements.txt"
+    audited = audit_text(text, str(path), None, NoSolver())
+    locked = audit_fix_lock.LockedInput(path, text, audited.document, audited.result.findings)
+    (found,) = audit_fix_lock.fix_locked(locked, None, Corrections(tmp_path / "out")).sets
+    assert ["git+https://github.com/a/b.git" in each.reason for each in found.dropped] == [True]
