@@ -33,7 +33,7 @@ def read_file(path: Path | str, limit: int = SMALL_FILE_BYTES, *, inside: Path |
 
     `inside`: the folder in which the file must lie after its links are resolved.
     """
-    if inside and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside)):
+    if inside and not _is_inside(path, inside):
         raise UnsuitableFile(f"a link to a file outside of {inside}", path)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -43,6 +43,14 @@ def read_file(path: Path | str, limit: int = SMALL_FILE_BYTES, *, inside: Path |
     if len(data) > limit:
         raise UnsuitableFile(f"a file of more than {limit} bytes", path)
     return data
+
+
+def _is_inside(path: Path | str, folder: Path) -> bool:
+    """Whether a path lies in a folder after its links are resolved."""
+    parent, name = os.path.split(path)
+    if parent == os.fspath(folder) and name not in ("", "..") and not os.path.islink(path):  # noqa: PTH114
+        return True  # both paths have the same links
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def open_file(path: Path | str) -> BinaryIO:

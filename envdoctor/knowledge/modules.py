@@ -29,36 +29,38 @@ def sources_of_rows() -> Iterator[dict[str, str]]:
             yield {"source": table["source"], "date": table["date"]}
 
 
+@cache
 def spans_of_module(module: str) -> tuple[Span, ...]:
     """The releases with a module; none if all or none of those that have its package have it."""
     top, _, rest = module.partition(".")
-    return next(_find(top, "modules", rest), ()) if rest else ()
+    return next((_spans_of(top, line) for line, more in _rows(top, "modules", rest) if not more), ()) if rest else ()
 
 
+@cache
 def spans_of_module_name(module: str, name: str) -> tuple[Span, ...]:
     """The releases whose module has a name; none if all or none of those that have the module have it."""
     top, _, rest = module.partition(".")
-    prefix = f"{rest}:"
-    for spans, item in _items(top, "names", prefix):
-        if item.startswith(prefix) and name in item.removeprefix(prefix).split(","):
-            return tuple(each for each in spans if not is_still_found(module, name, each.next))
+    for line, names in _rows(top, "names", f"{rest}:"):
+        if name in names.split(","):
+            return tuple(each for each in _spans_of(top, line) if not is_still_found(module, name, each.next))
     return ()
 
 
-def _find(top: str, section: str, wanted: str) -> Iterator[tuple[Span, ...]]:
-    return (spans for spans, item in _items(top, section, wanted) if item == wanted)
+def _rows(top: str, section: str, start: str) -> Iterator[tuple[str, str]]:
+    """The rows that have a member with this start, each with the rest of the member."""
+    for line in _lines(top, section):
+        for found in line.split(f" {start}")[1:]:  # a row can have a thousand members
+            yield line, found.partition(" ")[0]
 
 
-def _items(top: str, section: str, part: str) -> Iterator[tuple[tuple[Span, ...], str]]:
-    """The members of the rows that contain a text, each with its periods."""
-    if top not in tables():
-        return
-    table = read_table(f"modules/{top}.toml")
-    for line in table[section].splitlines():
-        if part in line:
-            periods, _, members = line.partition(" | ")
-            spans = tuple(_parse_span(table["package"], each) for each in periods.split())
-            yield from ((spans, member) for member in members.split())
+@cache
+def _lines(top: str, section: str) -> tuple[str, ...]:
+    return tuple(read_table(f"modules/{top}.toml")[section].splitlines()) if top in tables() else ()
+
+
+def _spans_of(top: str, line: str) -> tuple[Span, ...]:
+    package = read_table(f"modules/{top}.toml")["package"]
+    return tuple(_parse_span(package, each) for each in line.partition(" | ")[0].split())
 
 
 def _parse_span(package: str, period: str) -> Span:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
@@ -231,6 +232,7 @@ def _installed_release(pin: PinnedRequirement, environment: CorrectedEnvironment
     return _normalized(f"{name}=={version}") if version else pin.wanted or pin.spec
 
 
+@cache
 def _name_of(pin: PinnedRequirement) -> str:
     return Requirement(pin.spec).name
 
@@ -376,6 +378,7 @@ def _of_an_address(name: str, requirement: str, command: str) -> tuple[str, str]
     return "", NOT_FROM_INDEX.format(command or shell_command("uv pip install {}", requirement))
 
 
+@cache
 def _normalized(text: str) -> str:
     try:
         return str(Requirement(text))
