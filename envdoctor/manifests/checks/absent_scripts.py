@@ -17,6 +17,7 @@ from envdoctor.manifests.checks.absent_started_modules import absent_started_mod
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.left_out_folders import has_options_of
 from envdoctor.manifests.checks.misspelled_scripts import is_alike, misspelled_scripts
+from envdoctor.manifests.checks.script_directories import misplaced_programs
 from envdoctor.manifests.checks.sibling_projects import scripts_of_siblings
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_another, submodule_paths
@@ -83,6 +84,8 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
 def _own_launches(context: GuideContext, checkout: Checkout) -> list[Launch]:
     """The starts of scripts. After `cd $COCOAPI`, only of folders of which another script is there."""
     launches = [each for each in context.guide.launches if each.line and each.program.script]
+    misplaced = misplaced_programs(context)  # RUN293
+    launches = [each for each in launches if (each.line, each.program.script) not in misplaced]
     there = {posixpath.dirname(each.program.script) for each in launches if _is_there(checkout, each)}
     return [each for each in launches if not each.has_returned or posixpath.dirname(each.program.script) in there]
 

@@ -39,14 +39,8 @@ def script_is_written_for_its_own_directory(context: GuideContext) -> Iterator[P
     Also `cd ../src` of a script, which from the root leaves the checkout. The files that the script names before it
     enters a directory are compared; no step may make the file in the root.
     """
-    checkout = context.guide.checkout
-    for launch, path, lines in started_scripts(context) if checkout else ():
+    for launch, path, found in _misplaced_commands(context):
         folder = posixpath.dirname(path)
-        if checkout is None or not folder or not _starts_in_root(checkout, launch, path):
-            continue
-        found = _misplaced(checkout, folder, lines)
-        if found is None or found.name in "\n".join(context.guide.lines):
-            continue
         command = f"{found.command.name} {found.path}"
         yield Problem(
             "error",
@@ -60,6 +54,23 @@ def script_is_written_for_its_own_directory(context: GuideContext) -> Iterator[P
             guide_command(f"cd {folder} && bash {posixpath.basename(path)}"),
             line=launch.line,
         )
+
+
+def misplaced_programs(context: GuideContext) -> frozenset[tuple[int, str]]:
+    """The programs that RUN293 reports: the line of the guide that starts the script, and the path in the script."""
+    return frozenset((launch.line, found.path) for launch, _, found in _misplaced_commands(context))
+
+
+def _misplaced_commands(context: GuideContext) -> Iterator[tuple[Launch, str, _Misplaced]]:
+    """The scripts that a guide starts in the root, with their first command that works in their directory alone."""
+    checkout = context.guide.checkout
+    for launch, path, lines in started_scripts(context) if checkout else ():
+        folder = posixpath.dirname(path)
+        if checkout is None or not folder or not _starts_in_root(checkout, launch, path):
+            continue
+        found = _misplaced(checkout, folder, lines)
+        if found and found.name not in "\n".join(context.guide.lines):
+            yield launch, path, found
 
 
 def _starts_in_root(checkout: Checkout, launch: Launch, path: str) -> bool:

@@ -26,7 +26,7 @@ def _found(clone: Path, script: str, start: str = "bash scripts/run.sh") -> list
     guide = sh("pip install torch==2.8.0", start)
     (clone / "README.md").write_text(guide)
     found = audit_text(guide, str(clone / "README.md"), None, None).result.findings
-    return [each for each in found if each.id == "RUN293"]
+    return [each for each in found if each.id in ("RUN182", "RUN293")]  # one of them for one cause
 
 
 @each_case("script", ["for i in 1 2; do\n  python3 bench.py --n $i\ndone\n", "cd ../kernels/build\n./bench\n"])
@@ -49,7 +49,7 @@ WORKING = {
 
 @each_case("name", [*WORKING])
 def test_scripts_that_work_in_the_root(name: str, clone: Path) -> None:
-    assert not _found(clone, WORKING[name])
+    assert "RUN293" not in [each.id for each in _found(clone, WORKING[name])]
 
 
 def test_a_script_that_starts_in_its_directory(clone: Path) -> None:
