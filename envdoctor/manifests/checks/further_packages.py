@@ -28,7 +28,8 @@ def installed_further(context: GuideContext, *packages: str) -> tuple[str, tuple
     if torch and (unfit := next((each for each in packages if not _fits(context, each, torch)), "")):
         fix = f"No release of {unfit} fits {torch.replace('==', ' ')}: run the program in another environment"
         return f"{fix}, or use a newer torch.", ()
-    fix = f"Install {', '.join(packages)}; old code can need an old release of {'them' if packages[1:] else 'it'}."
+    old = f"; old code can need an old release of {'them' if packages[1:] else 'it'}"
+    fix = f"Install {', '.join(packages)}{'' if all('==' in each for each in packages) else old}."
     if absent := next(filter(None, (name for _, name in chosen)), ""):
         return f"{fix} The newest release does not have {absent}.", ()
     return fix, install_step(*packages, *limits)

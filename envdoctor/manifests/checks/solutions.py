@@ -10,7 +10,7 @@ from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import leading_name, normalize_name
-from envdoctor.knowledge.versions import dotted_numbers, public_part
+from envdoctor.knowledge.versions import dotted_numbers, minor_of, newest_patch, public_part, satisfies
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.machine import torch_without_build
@@ -123,7 +123,8 @@ def _is_reported(context: GuideContext, install: InstallStep, conflict: str) -> 
 def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Problem:
     requirement = _blamed(install, conflict)
     line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
-    name, fix, remedies = _renamed(context, requirement, conflict) or _fix(install, conflict)
+    absent = _renamed(context, requirement, conflict) or _nearest(context, install, requirement, conflict)
+    name, fix, remedies = absent or _fix(install, conflict)
     python = _fitting_python(context, install) if "Python" in conflict and not remedies else ""
     if python:
         fix = f"Create the environment with Python {python}, with which this step has a solution."
@@ -195,6 +196,29 @@ def _renamed(
         return None
     pin = package_of_module(context.index_facts, name, requirement.specifier)
     return (name, f"Use {pin}: the index has it under this name.", ()) if pin else None
+
+
+def _nearest(
+    context: GuideContext, install: InstallStep, requirement: InstallRequirement | None, conflict: str
+) -> tuple[str, str, tuple[Remedy, ...]] | None:
+    """The next release of the same series for a pin that the index does not have: cmake 3.28.1 for 3.28.0."""
+    found, index = _MISSING.search(conflict), context.index_facts
+    pin = requirement.pin if requirement and found and requirement.name == normalize_name(found[1]) else ""
+    if requirement is None or index is None or not pin or "+" in pin:
+        return None
+    python = newest_patch(install.before.python) if install.before.python else ""
+    series = [
+        each.version
+        for each in index.usable_releases(requirement.name)
+        if minor_of(each.version) == minor_of(pin) and each.has_wheel
+        and not (python and satisfies(python, each.requires_python or ">=0") is False)
+    ]  # fmt: skip
+    newer = [each for each in series if satisfies(each, f">{pin}")]
+    nearest = min(newer, key=dotted_numbers) if newer else max(series, key=dotted_numbers, default="")
+    fix = (
+        f"Name a release of {requirement.name} that the index has: {requirement.name}=={nearest} is the nearest one."
+    )
+    return (requirement.name, fix, ()) if nearest else None
 
 
 def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, ...]]:

@@ -155,3 +155,16 @@ def test_a_build_without_isolation_has_the_torch_and_the_tools_of_the_guide(
     solver.required, solver.requiring = ["torch"], ("torchvision",)
     (found,) = findings(sh(*IN_PYTHON, *steps), solver, "RUN048")
     assert found.remedies[0].commands[0] == f"uv pip install {tools}"
+
+
+@each_case(
+    ("pin", "nearest"), [("3.28.0", "3.28.1"), ("3.28.9", "3.28.3"), ("3.30.0", ""), ("3.29.0", ""), ("3.28.0+a", "")]
+)
+def test_the_next_release_of_the_series_of_an_absent_pin(pin: str, nearest: str) -> None:
+    releases = [IndexedRelease("cmake", each, "2024-01-01") for each in ("3.28.1", "3.28.3")]
+    newer = IndexedRelease("cmake", "3.29.1", "2024-04-01", requires_python=">=3.12")
+    solver = FixedSolver(FixedIndex(*releases, newer), {})
+    solver.conflicts = {"cmake": f"there is no version of cmake=={pin}; the step requires cmake=={pin}"}
+    (found,) = findings(sh(*IN_PYTHON, f"pip install cmake=={pin}"), solver, "RUN015")
+    end = f": cmake=={nearest} is the nearest one." if nearest else "."
+    assert found.fix == f"Name a release of cmake that the index has{end}"
