@@ -62,6 +62,7 @@ _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
 _STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
+_NAME = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")  # of a package
 _CONDITION = re.compile(r"==\s*(?:True|False|None|[\"'])")  # a variable is compared with a value
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
@@ -352,7 +353,10 @@ def _file_name(block: Block) -> str:
 
 
 def _is_requirements(block: Block) -> bool:
-    """Whether most lines are requirements with a version, and none compares a variable with a value."""
+    """Whether most lines are requirements with a version, and none compares a variable with a value.
+
+    One third is enough where the others are names alone.
+    """
     texts = [text.partition("#")[0].strip() for _, text in block.lines]
     texts = [text for text in texts if text and not text.startswith("-")]
     with_specifier = [
@@ -362,7 +366,9 @@ def _is_requirements(block: Block) -> bool:
         and parse_install_requirement(text, 0)
     ]
     has_conditions = any(_CONDITION.search(text) for text in texts)
-    is_list = len(with_specifier) >= 2 and len(with_specifier) * 2 > len(texts)
+    has_only_names = all(_NAME.fullmatch(text) for text in texts if text not in with_specifier)
+    share = 3 if has_only_names else 2
+    is_list = len(with_specifier) >= 2 and len(with_specifier) * share > len(texts)
     return is_list and not has_conditions and not _is_shell(block)
 
 

@@ -134,6 +134,19 @@ def test_a_file_that_no_command_reads_is_installed_at_its_first_line() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_list"),
+    [
+        ("transformers==4.28.1\npytorch-lightning==1.8.5\ndatasets\nsentencepiece", True),
+        ("transformers==4.28.1\ndatasets\nsentencepiece", False),
+        ("epoch == 1\nloss <= 2\nthe loss is small\nend of run", False),
+    ],
+)
+def test_a_block_of_names_and_versions_is_a_list_of_packages(lines: str, *, is_list: bool) -> None:
+    text = f"## Requirements\n\n```\n{lines}\n```\n\n```sh\npip install torch\n```\n"
+    assert len(audit_guide(text, name="g.md", today=TODAY).steps) == 1 + is_list
+
+
 def test_pin_newer_than_the_table_is_unknown() -> None:
     text = "```bash\npip install trl==9.0.0\n```\n"
     findings = audit_guide(text, name="g.md", today=date(2027, 6, 1)).findings
