@@ -63,6 +63,17 @@ def has_known_break(versions: dict[str, str], *names: str) -> bool:
     return any(_applies(row, versions) for row in rows)
 
 
+def bounds_of_breaks(versions: dict[str, str], name: str) -> Iterator[str]:
+    """The limits of a package that is to be installed, by the rows of which the installed ones meet the rest."""
+    for row in known_breaks():
+        own = [each for each in row.when if each.partition(" ")[0] == name]
+        others = [each for each in row.when if each not in own]
+        limit = re.fullmatch(r"(>=|<)([\d.]+)", own[0].partition(" ")[2].replace(" ", "")) if len(own) == 1 else None
+        is_met = row.status != "info" and all(_matches(each, versions) for each in others)
+        if limit and is_met and not any(_matches(each, versions) for each in row.unless):
+            yield f"{'<' if limit[1] == '>=' else '>='}{limit[2]}"
+
+
 def _applies(row: KnownBreak, versions: dict[str, str]) -> bool:
     return all(_matches(each, versions) for each in row.when) and not any(
         _matches(each, versions) for each in row.unless

@@ -21,6 +21,7 @@ from envdoctor.rules.facts import (
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.known_breaks import bounds_of_breaks
 from envdoctor.rules.python_ranges import distributions_in_use, known_pythons
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import agreed_range, versions_of
@@ -366,6 +367,7 @@ def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
     Where the driver is not known, uv chooses the build by the driver that it finds.
     """
     specifier, agree = agreed_range(stack, "torch")
+    specifier = ",".join(filter(None, (specifier, *bounds_of_breaks(versions_of(stack), "torch"))))
     wanted = best_torch(machine, stack, specifier=specifier) if agree else None
     no_gpu = (
         machine.gpus.state == "absent" and not machine.driver.version.value and not machine.cuda.nvcc_version.value

@@ -49,7 +49,10 @@ def of_used_requirement(
         return problem
     module = place.removeprefix("src/").partition("/")[0].removesuffix(".py")
     name = re.compile(rf"(?<![\w-])(?:{re.escape(module)}|{re.escape(package.name)})(?![\w-])", re.IGNORECASE)
-    other_lines = (each for line, each in enumerate(context.guide.lines, 1) if line != package.line)
+    lines = enumerate(
+        context.guide.lines if context.guide.commands else (), 1
+    )  # those of a manifest require packages
+    other_lines = (each for line, each in lines if line != package.line)
     if any(map(name.search, other_lines)) or checkout.once(module, find=lambda: _is_in_code(checkout, name)):
         return problem
     others = [each for each in packages.values() if not each.is_dependency or published_releases(each.name)]

@@ -198,6 +198,7 @@ def test_an_extension_keeps_its_release_or_the_torch(
         ([H100], "570.133.20", {"trl": "0.23.1"}, "torch==2.14.1 --torch-backend=cu126"),
         ([H100], None, {"trl": "0.23.1"}, "torch==2.15.0 --torch-backend=auto"),
         ([H100], "580.95.05", {"vllm": "0.10.2"}, "torch==2.8.0 --torch-backend=cu128"),
+        ([H100], "580.95.05", {"deepspeed": "0.14.0"}, "torch==2.2.2 --torch-backend=cu121"),
         (None, None, {"trl": "0.23.1"}, "torch==2.15.0 --torch-backend=cpu"),
     ],
 )
