@@ -10,6 +10,7 @@ from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.versions import is_prerelease, satisfies
 from envdoctor.locking.source_releases import name_and_specifier
 from envdoctor.locking.uv import parse_messages
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.step import StepSolution
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
@@ -23,6 +24,11 @@ _ABSENT = re.compile(
 _DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
 _ABSENT_PIN = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?==([^\s;]+)")
 _NO_WHEEL = re.compile(rf"({_NAME})(?:==\S+)? ha(?:s|ve) no wheels with a matching")
+_BOUND = re.compile(
+    rf"({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on (?:one of: )?({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)"
+)
+_UPPER = re.compile(r"(?:<=?|==)\s*(\d[\w.]*)")
+_LOWEST = re.compile(r"(?:>=?|==|~=)\s*(\d[\w.]*)")
 _EXACT = re.compile(r"==[^*]+$")
 _STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
@@ -67,6 +73,19 @@ def absent_builds(solution: StepSolution) -> frozenset[tuple[str, str]]:
         (normalize_name(name), version) for name, version in pins
         if ("+" in version or is_prerelease(version)) and normalize_name(name) not in TORCH_FAMILY
     )  # fmt: skip
+
+
+def is_of_upper_limit(conflict: str, requirements: Sequence[InstallRequirement]) -> bool:
+    """Whether a conflict is one with the upper limit of a package from a repository: its main branch can be newer."""
+    from_repositories = {each.name for each in requirements if each.url}
+    lowest = {each.name: found[1] for each in requirements if (found := _LOWEST.search(each.specifier))}
+    return any(
+        normalize_name(user) in from_repositories
+        and (upper := _UPPER.search(specifier))
+        and satisfies(lowest.get(normalize_name(name), "0"), specifier) is False
+        and satisfies(lowest.get(normalize_name(name), "0"), f">={upper[1]}") is True
+        for user, name, specifier in _BOUND.findall(conflict)
+    )
 
 
 def _clauses(specifier: str) -> frozenset[str]:

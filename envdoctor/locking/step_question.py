@@ -21,6 +21,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 COMMIT = "commit"  # local version of a placeholder whose requirements are not known
 _GLIBC = "2.35"  # of Ubuntu 22.04
 INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
+_MAIN_BRANCH = re.compile(r"(git\+\w+://(?:[^/@]+@)?[^@#]+)(?:@(?:main|master|HEAD))?(#.*)?")
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
@@ -119,6 +120,16 @@ def _version_of_placeholder(requirement: InstallRequirement, index: IndexFacts |
         return release.version if release else newest
     is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)
     return _valid(requirement.pin) if is_unpublished else ""
+
+
+def with_unknown_branches(problem: StepProblem) -> StepProblem:
+    """The step with main branches whose requirements are not known: they can differ from those of a release."""
+    return problem._replace(requirements=tuple(map(_with_unknown_branch, problem.requirements)))
+
+
+def _with_unknown_branch(requirement: InstallRequirement) -> InstallRequirement:
+    branch = _MAIN_BRANCH.fullmatch(requirement.url)
+    return requirement._replace(url=f"{branch[1]}@{COMMIT}{branch[2] or ''}") if branch else requirement
 
 
 def _is_folder(requirement: InstallRequirement) -> bool:

@@ -27,11 +27,12 @@ from envdoctor.locking.step_conflicts import (
     absent_requirement,
     among_pins,
     describe_conflict,
+    is_of_upper_limit,
     requiring_requirements,
     without_wheels,
 )
 from envdoctor.locking.step_placeholders import placeholder_requirements
-from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
+from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question, with_unknown_branches
 from envdoctor.locking.step_selection import companion_first, dependencies_first, keep_installed
 from envdoctor.locking.step_series import is_older, names_of_pip, pin_of, series, takes_prerelease
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
@@ -107,6 +108,10 @@ class UvStepSolver:
                 break
             question = question._replace(placeholders=(*question.placeholders, *sorted(builds)))
             solution = self._solved(question)
+        other = with_unknown_branches(problem)
+        if solution and other != problem and is_of_upper_limit(solution.conflict, problem.requirements):
+            unknown = self(other)
+            solution = unknown if unknown and not unknown.conflict else solution
         if solution and solution.conflict and problem.has_other_index:
             found = self._without_absent(problem, question, without_wheels(solution.conflict))
             return among_pins(solution, question.requirements) or found

@@ -88,6 +88,21 @@ def test_a_build_can_be_on_a_page_of_wheels_that_is_not_read(
     assert not page or solution.versions["accelerated-lib"] == "0.4.20+cuda11"
 
 
+@each_case(
+    ("verl", "transformers", "statuses"),
+    [
+        ("git+https://github.com/volcengine/verl", "5.12.0", []),  # verl 0.9.1 requires transformers>=5.5.3,<5.11
+        ("git+https://github.com/volcengine/verl", "4.40.0", ["error"]),
+        ("verl==0.9.1", "5.12.0", ["error"]),
+    ],
+)
+def test_a_main_branch_need_not_have_the_upper_limit_of_a_release(
+    solver: UvStepSolver, tmp_path: Path, verl: str, transformers: str, statuses: list[str]
+) -> None:
+    result = audit(tmp_path, sh("uv venv --python 3.12", f"pip install {verl} transformers=={transformers}"), solver)
+    assert [each.status for each in found(result, "RUN002", "RUN015")] == statuses
+
+
 def test_a_package_of_another_page_leaves_the_other_steps_resolved(solver: UvStepSolver, tmp_path: Path) -> None:
     """pyg-lib is only on a page of wheels: what the index has is solved, next to the package of the page."""
     write_wheel(tmp_path / "wheels", "of-index", "1.0", requires=["settings"])
