@@ -27,7 +27,7 @@ def find_remedies(
 
     If no combination fits, the result is every change that lowers the peak, and the last one has `fits: false`.
     """
-    candidates = _candidates(shape, settings, baseline, trl)
+    candidates, replan = _candidates(shape, settings, baseline, trl), _once(replan)
     selections = [_select(way, settings, baseline, replan) for way in _alternatives(candidates, settings)]
     selected = next((changes for changes in selections if _fits(changes, replan)), selections[0])
     if _fits(selected, replan):  # with all changes known, one may be needless or the micro-batch too small
@@ -36,6 +36,19 @@ def find_remedies(
             trial = [larger if BATCH in change[0] else change for change in selected]
             selected = trial if _fits(trial, replan) else selected
     return _with_savings(_by_saving(selected, baseline, replan), baseline, replan)
+
+
+def _once(replan: Replan) -> Replan:
+    """Compute the plan of each set of changes once: selections, their order and their savings repeat most of them."""
+    plans: dict[str, dict[str, Any] | None] = {}
+
+    def planned(changes: dict[str, Any]) -> dict[str, Any] | None:
+        key = repr(sorted(changes.items()))
+        if key not in plans:
+            plans[key] = replan(changes)
+        return plans[key]
+
+    return planned
 
 
 def _by_saving(selected: list[Change], baseline: dict[str, Any], replan: Replan) -> list[Change]:
