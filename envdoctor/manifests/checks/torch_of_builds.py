@@ -68,7 +68,7 @@ def _torch_of_last_step(context: GuideContext, install: InstallStep, standard: i
     """The pin of the torch that the steps leave in the environment, if it compiles the standard; empty if unknown."""
     last = [each for each in context.trace.installs if each.after.name == install.after.name][-1].after
     torch = last.packages.get("torch")
-    if torch is None or last.resolution != "solved" or rejecting_headers(standard, torch.version):
+    if torch is None or last.resolution not in ("solved", "partial") or rejecting_headers(standard, torch.version):
         return ""
     is_of_index = torch.origin.startswith("the PyTorch index") and "." in torch.cuda
     return f"torch=={public_part(torch.version)}" + (f"+cu{torch.cuda.replace('.', '')}" if is_of_index else "")

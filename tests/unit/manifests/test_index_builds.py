@@ -137,6 +137,8 @@ def test_a_set_has_what_the_builds_need() -> None:
         (("pip install mmcv==1.7.0", "pip install torch"), "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
         (("pip install mmcv==1.7.0", "pip install torch --index-url https://download.pytorch.org/whl/cu118"),
          "torch==2.0.1+cu118 'cython<3' 'setuptools<82' wheel --torch-backend=cu118"),
+        (("pip install mmcv==1.7.0", "pip install torch==2.0.1 --index-url https://download.pytorch.org/whl/cu118",
+          "pip install -e ."), "torch==2.0.1+cu118 'cython<3' 'setuptools<82' wheel --torch-backend=cu118"),
         (("pip install mmcv==1.7.0",), "torch 'cython<3' 'setuptools<82' wheel"),
         (("pip install torch==2.0.1 mmcv==1.7.0",), "torch==2.0.1 'cython<3' 'setuptools<82' wheel"),
         (("pip install torch==2.0.1", "pip install mmcv==1.7.0"), "'cython<3' 'setuptools<82' wheel"),
