@@ -36,6 +36,7 @@ _MAX_NOTES = 3
 _RELEASE = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
 _USED = re.compile(r" uses ([\w.]+) in a function, which ([a-z0-9-]+) ")
 _EXCLUDED = re.compile(r"\bexcludes ([a-z0-9-]+) (\d[\w.]*\w|\d), (?:which has it|for which the code)")
+_OR_OLDER = re.compile(r"\b([a-z][a-z0-9-]*) (\d[\w.]*) or older\b")
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
@@ -170,5 +171,6 @@ def _limits(findings: list[Finding]) -> list[str]:
         stated = [text for text in packages if re.search(r"[=<>]", text)] or missing_packages([each])
         # What excludes a release can be open in a set.
         stated = stated or [f"{name}=={version}" for name, version in _EXCLUDED.findall(each.fix)]
+        stated = stated or [f"{name}<={version}" for name, version in _OR_OLDER.findall(each.fix)]
         found += stated or [f"{name}<{version}" for name, version in _BELOW.findall(each.fix) if name != "Python"]
     return list(dict.fromkeys(found))

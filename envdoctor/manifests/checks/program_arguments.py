@@ -336,7 +336,9 @@ def _texts(  # noqa: PLR0911
         version = context.version(removed.package)
         version = version or f"{newest_of_main_branch(context, removed.package)}, and so probably its main branch,"
         period = f"{removed.package} {version} does not have this field, {removed.in_words} have it"
-        older = f"{removed.package} below {removed.next}" if removed.next else f"another release of {removed.package}"
+        older = (
+            f"{removed.package} {removed.last} or older" if removed.last else f"another release of {removed.package}"
+        )
         return f"{path} has no option {option} ({period})", f"{fix} Or install {older}."
     return f"{path} has no option {option}", fix
 
