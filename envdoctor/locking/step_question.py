@@ -112,6 +112,9 @@ def _version_of_placeholder(requirement: InstallRequirement, index: IndexFacts |
         tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
         release = find_release(requirement.name, tag[1]) if tag else None
         newest = _newest(requirement.name)
+        if not newest and index and requirement.url.partition("#")[0].endswith(f"@{COMMIT}"):
+            listed = index.newest_release(requirement.name)
+            newest = listed.version if listed else ""
         if _is_folder(requirement):
             return f"{newest or 1}+{COMMIT}"  # PyPI's package of this name can be another one
         is_fork = index is not None and index.is_published_from(requirement.name, requirement.url) is False

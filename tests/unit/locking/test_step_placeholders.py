@@ -6,7 +6,8 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex
 
 from envdoctor.locking.step_placeholders import placeholder_requirements
-from envdoctor.locking.step_question import step_question
+from envdoctor.locking.step_question import step_question, with_unknown_branches
+from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import StepProblem
@@ -54,3 +55,14 @@ def test_a_fork_does_not_have_the_requirements_of_the_newest_release(owner: str,
     problem = StepProblem((requirement,), (), (), {}, ResolverTarget("x86_64", "3.11"))
     (text,) = step_question(problem, FixedIndex()).requirements
     assert text.endswith("+commit") == is_fork
+
+
+@each_case(("indexed", "expected"), [("audiotools", ("audiotools==0.7.2+commit",)), ("other", ())])
+def test_a_main_branch_of_unknown_requirements_is_one_of_the_newest_release(
+    indexed: str, expected: tuple[str, ...]
+) -> None:
+    requirement = parse_install_requirement("audiotools @ git+https://github.com/example/audiotools@main#egg=a", 1)
+    assert requirement
+    problem = StepProblem((requirement,), (), (), {}, ResolverTarget("x86_64", "3.11"))
+    index = FixedIndex(IndexedRelease(indexed, "0.7.2", "2026-01-01"))
+    assert step_question(with_unknown_branches(problem), index).requirements == expected
