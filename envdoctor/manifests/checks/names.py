@@ -109,8 +109,14 @@ _MISLEADING_NAMES = (
 
 @rule("RUN060", kind="guide", severity=("error", "warning", "info"), cause="dependency-pin-violated")
 def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Problem]:
-    """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one."""
+    """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one.
+
+    Not reported where the guide clones the project of this name: pip keeps what is built from it.
+    """
+    cloned = {clone.project for clone in context.actions(Clone) if clone.url}
     for install, requirement, line in iter_requirements(context):
+        if requirement.name in cloned:
+            continue
         for row in _MISLEADING_NAMES if install.action.tool != "conda" else ():
             if row.newest_only and requirement.specifier:
                 continue

@@ -21,6 +21,10 @@ def findings(text: str, *identifiers: str) -> list[Finding]:
 
 WITHOUT_FAULT = {
     "an old release of a removed name": ("RUN060", ("pip install torch==2.8.0 sklearn==0.0 tensorflow-gpu==2.8.0",)),
+    "a project that the guide builds from its clone": (
+        "RUN060",
+        ("git clone https://github.com/NVIDIA/apex && cd apex", "pip install .", "pip install torch apex"),
+    ),
     "a name of conda": ("RUN060", ("conda install -c conda-forge pytorch apex",)),
     "torch before": ("RUN018", ("pip install torch==2.9.1", f"pip install {VLLM_310} --no-deps")),
     "torch after": ("RUN018", (f"pip install {VLLM_310} --no-deps", "pip install torch==2.9.1")),
