@@ -18,6 +18,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.tried_actions import install_of
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
+from envdoctor.rules.known_breaks import bounds_of_breaks
 
 PROBLEMS = ("error", "warning")
 
@@ -93,6 +94,37 @@ def without_release(fix: str, remedy: Remedy) -> str:
             other = f", or {found['other']}" if found["other"] else f". {found['rest']}" if found["rest"] else "."
             return f"Find out which release of {name} fits{other}"
     return fix
+
+
+def with_bounds_of_breaks(context: GuideContext, state: EnvironmentState, finding: Finding) -> Finding:
+    """The finding with commands that bound what their pins require and break with in its newest release.
+
+    `datasets==2.13.2` requires any pyarrow, and cannot be imported with pyarrow 21 or newer.
+    """
+    remedies = [
+        remedy_of([
+            replace(step, packages=(*step.packages, *_bounds(context, state, step)))
+            if isinstance(step, Install) and not step.no_deps else step for step in remedy.steps
+        ])
+        for remedy in finding.remedies
+    ]  # fmt: skip
+    return replace(finding, remedies=tuple(remedies)) if remedies != list(finding.remedies) else finding
+
+
+def _bounds(context: GuideContext, state: EnvironmentState, step: Install) -> Iterator[str]:
+    if (facts := context.index_facts) is None:
+        return
+    parsed = [each for text in step.packages if (each := parse_install_requirement(text, 0))]
+    stated = {each.name for each in parsed} | {name for name, each in state.packages.items() if each.pinned}
+    for each in parsed if facts else ():
+        required = (
+            (parse_install_requirement(text, 0) for text in facts.requires(each.name, each.pin)) if facts else ()
+        )
+        for name in {other.name for other in required if other and not other.marker} - stated if each.pin else ():
+            bounds = [*bounds_of_breaks({each.name: each.pin}, name)]
+            newest = facts.newest_release(name) if bounds and facts else None
+            if newest and any(satisfies(newest.version, bound) is False for bound in bounds):
+                yield f"{name}{','.join(bounds)}"
 
 
 def with_excluding(

@@ -24,6 +24,7 @@ from envdoctor.manifests.consistent_commands import (
     PROBLEMS,
     installs_of,
     replaced_pins_of,
+    with_bounds_of_breaks,
     with_excluding,
     with_pins,
     with_torch_of,
@@ -158,16 +159,17 @@ class _Trials:
         return [self._with_excluding(each, place, changed) for each, place in zip(changed, places, strict=True)]
 
     def _with_excluding(self, finding: Finding, place: tuple[int, int] | None, others: Sequence[Finding]) -> Finding:
-        """The finding, whose commands have the packages that other commands install because they exclude a pin."""
-        first = [step for each in others for remedy in each.remedies[:1] for step in installs_of(remedy)]
-        opened = {text for step in first for text in step.packages if _name(text) == text}
+        """The finding, whose commands have bounds for what breaks a pin, and packages that exclude one."""
         path = self.paths[place[0]] if place else None
-        if path is None or not opened or finding.status not in (*PROBLEMS, "unknown") or not finding.remedies:
+        if path is None or finding.status not in (*PROBLEMS, "unknown") or not finding.remedies:
             return finding
         install = next((each for each in path.context.trace.installs if finding.line in _lines(each.action)), None)
         if install is None or is_project(install.action):
             return finding
-        return with_excluding(path.context, install.after, finding, opened)
+        finding = with_bounds_of_breaks(path.context, install.after, finding)
+        first = [step for each in others for remedy in each.remedies[:1] for step in installs_of(remedy)]
+        opened = {text for step in first for text in step.packages if _name(text) == text}
+        return with_excluding(path.context, install.after, finding, opened) if opened else finding
 
     def _replaced(
         self, place: tuple[int, int], findings: Sequence[Finding], places: Sequence[tuple[int, int] | None]

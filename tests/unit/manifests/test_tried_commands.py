@@ -27,6 +27,7 @@ from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.tried_actions import action_of
 from envdoctor.manifests.tried_commands import with_tried_commands
+from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution, apart
 
@@ -48,7 +49,6 @@ def finding(text: str, name: str, rule: str) -> Finding:
         ("trl==0.22.2\ntorch==2.5.1\ntransformers\n", "requirements.txt", DATASETS),
         # uv solves all of a project: datasets is not installed yet.
         (PROJECT.format('"transformers"'), "pyproject.toml", "uv add transformers==4.56.2"),
-        # Nothing else changes.
         (sh("uv pip install trl==0.23.1 transformers"), "README.md", "uv pip install transformers==5.0.0"),
         (sh(STEP.replace("transformers", "transformers datasets==5.0.1")), "README.md",
          "uv pip install transformers==5.2.0"),
@@ -155,6 +155,17 @@ def test_a_command_has_what_another_one_installs_because_it_excludes_the_pin(mon
     found = [replace(numpy_finding(3, "1.25.0"), remedies=steps(each)) for each in commands]
     tried = with_tried_commands(found, [guide], None, "2026-11-28", solver)
     assert [commands_of(each) for each in tried] == [(commands[0],), (f"{commands[1]} pandas",)]
+
+
+@each_case(("newest", "bounds"), [("26.0.1", " 'pyarrow<21'"), ("20.0.0", "")])
+def test_a_command_bounds_what_breaks_its_pin(newest: str, bounds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_commands, "_SECONDS", 0.0)
+    index = FixedIndex(IndexedRelease("pyarrow", newest, "2026-10-09"))
+    index.requirements = {"datasets 2.13.2": ["pyarrow>=8.0.0", "torch; extra == 'torch'"]}  # any newer pyarrow
+    finding = replace(numpy_finding(3, "1.25.0"), remedies=steps("uv pip install datasets==2.13.2"))
+    guide, solver = parse_guide(sh("pip install datasets==2.13.4"), "a.md"), FixedSolver(index, {"pyarrow": newest})
+    (found,) = with_tried_commands([finding], [guide], None, "2026-11-28", solver)
+    assert commands_of(found) == (f"uv pip install datasets==2.13.2{bounds}",)
 
 
 def test_commands_are_tried_together_without_the_one_that_has_a_consequence(monkeypatch: pytest.MonkeyPatch) -> None:
