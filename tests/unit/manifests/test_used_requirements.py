@@ -24,7 +24,7 @@ INSTALL = "pip install -r requirements.txt"
         ((INSTALL,), "def start():\n    import web_ui", "starlette", "error"),
         ((INSTALL, "webui --port 80"), "", "starlette", "error"),
         ((INSTALL, "pip install webui"), "", "starlette", "error"),
-        ((INSTALL,), "", "webui; extra == 'ui'", "error"),
+        ((INSTALL,), "", "webui; extra == 'ui'", "info"),
     ],
 )
 def test_a_requirement_that_nothing_imports(
