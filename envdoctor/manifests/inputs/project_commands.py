@@ -141,11 +141,9 @@ def _build_dependencies(finding: Finding) -> str:
     installs = [step for step in finding.remedies[0].steps if isinstance(step, Install)] if finding.remedies else []
     built = [leading_name(text) for step in installs if step.no_build_isolation for text in step.packages]
     tools = [text for step in installs if not step.no_build_isolation for text in step.packages]
-    needed = [
-        '{ requirement = "torch", match-runtime = true }' if leading_name(text) == "torch" else f'"{text}"'
-        for text in tools
-        if leading_name(text) not in _OF_AN_ISOLATED_BUILD
-    ]
+    is_with_torch = finding.cause == "build-isolation-no-torch" or "torch" in map(leading_name, tools)
+    needed = ['{ requirement = "torch", match-runtime = true }'] if is_with_torch else []
+    needed += [f'"{text}"' for text in tools if leading_name(text) not in {"torch", *_OF_AN_ISOLATED_BUILD}]
     settings = [f"`{name} = [{', '.join(needed)}]`" for name in built if needed]
     return f" With uv, add to [tool.uv.extra-build-dependencies]: {join_words(settings)}." if settings else ""
 

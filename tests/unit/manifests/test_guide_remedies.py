@@ -201,9 +201,10 @@ def test_what_an_isolated_build_lacks_is_no_requirement_of_the_project() -> None
     assert " Install `flash-attn==0.2.8` this way before the project: " in finding.fix
 
 
-def test_a_build_of_a_uv_project_has_its_packages_by_a_setting() -> None:
+@each_case("torch", ["torch==2.8.0", "vllm==0.8.4"])  # vllm brings torch
+def test_a_build_of_a_uv_project_has_its_packages_by_a_setting(torch: str) -> None:
     """`uv add` has no option that builds one package without isolation."""
-    text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["torch==2.8.0", "flash-attn==2.7.4.post1"]\n'
+    text = f'[project]\nname = "a"\nversion = "1"\ndependencies = ["{torch}", "flash-attn==2.7.4.post1"]\n'
     found = audit_text(text, "pyproject.toml", None, NoSolver()).result.findings
     (finding,) = [each for each in found if each.id == "RUN040"]
     assert not finding.remedies
