@@ -16,6 +16,8 @@ from envdoctor.rules.known_breaks import has_known_break
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded, requirements_of, version_evidence, versions_of
 
+_MAX_NAMES = 20  # that a package imports of another one
+
 
 @rule("PKG040", kind="environment", severity=("error", "warning"), cause="dependency-pin-violated")
 def parts_of_a_project_have_different_versions(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
@@ -137,9 +139,17 @@ def a_package_imports_a_name_that_another_one_lacks(machine: Machine, stack: Sta
 
 
 def _range_with_name(broken: BrokenImport) -> str:
-    """The releases with the name that are nearest to the installed one."""
-    absence = broken.absence
-    return f"<={absence.before}" if broken.is_newer else bounded(f">={absence.after}")
+    """The releases with the name that are nearest to the installed one, with all other names that are imported."""
+    user, package, is_newer = broken.importer.package, broken.package, broken.is_newer
+    nearest = broken.absence.before if is_newer else broken.absence.after
+    for _ in range(_MAX_NAMES):
+        others = broken_imports({user: broken.version, package: nearest})
+        found = (each for each in others if (each.importer.package, each.package) == (user, package))
+        absence = next((each.absence for each in found if each.is_newer == is_newer), None)
+        if not absence or not (further := absence.before if is_newer else absence.after):
+            break
+        nearest = further
+    return f"<={nearest}" if is_newer else bounded(f">={nearest}")
 
 
 def _range_without_import(broken: BrokenImport) -> str:

@@ -357,6 +357,12 @@ def test_an_older_release_of_the_importing_package_has_no_known_break() -> None:
     assert "transformers<=5.7.0" in found.fix  # 5.8 does not import next to torch 2.4
 
 
+def test_a_newer_release_has_all_names_that_are_imported() -> None:
+    """accelerate 0.20 has is_xpu_available, and not is_npu_available, which peft 0.5.0 imports as well."""
+    found = findings_by_id(make_machine([H100]), stack_of("peft 0.5.0, accelerate 0.19.0"))["PKG049"]
+    assert "Install accelerate>=0.21.0,<0.22, or peft<=0.4.0." in found.fix
+
+
 def test_a_toolkit_brings_the_cuda_of_a_wheel() -> None:
     stack = stack_of("torch 2.2.2+cu121, onnxruntime-gpu 1.18.0")
     assert "PKG030" not in findings_by_id(make_machine([H100], nvcc="11.8.89"), stack)
