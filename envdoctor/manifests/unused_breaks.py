@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.rules import RULES
 from envdoctor.rules.known_breaks import known_breaks
 
 _FILES = (".py", ".ipynb", ".sh", ".md", ".rst", ".txt", ".toml", ".yaml", ".yml", ".json", ".slurm", "file")
@@ -28,6 +29,8 @@ def _lowered(checkout: Checkout, finding: Finding) -> Finding:
     words = [words for each in rules if (words := _words().get(each))]
     if finding.status not in ("error", "warning", "unknown") or len(words) != 1 or _uses(checkout, words[0]):
         return finding
+    if any(each in RULES and each not in _words() for each in rules[1:]):
+        return finding  # it names a further break, which all programs meet
     message = f"{finding.message} (no program of the checkout uses it)"
     return replace(finding, status="info", message=message)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import mkdtemp
 
+from msgspec.structs import replace
 from support.cases import each_case
 from support.text_files import uv_lock
 
 from envdoctor.commands.audit_file import audit_file
+from envdoctor.core.records import Evidence, Finding
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.unused_breaks import lower_unused
 from envdoctor.resolution.step import NoSolver
 
 OLD_ACCELERATE = "transformers==4.53.3\naccelerate==0.34.2\n"
@@ -65,3 +69,15 @@ def test_a_break_is_a_note_without_a_program_that_meets_it(
     named = [each for each in found if rule in (each.id, *(item.fact for item in each.evidence))]
     assert [each.status for each in named] == [status]
     assert ("(no program of the checkout uses it)" in named[0].message) is (status == "info")
+
+
+def test_a_finding_with_a_further_break_stays(tmp_path: Path) -> None:
+    """transformers is too new for accelerate, which only some programs meet, and for torch, which all of them do."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text("import transformers\n")
+    checkout = Checkout(tmp_path)
+    facts = [Evidence(rule, "text", "table") for rule in ("HF006", "PKG008")]
+    finding = Finding("RUN003", "library-too-old", "error", "message", tuple(facts))
+    (lowered,) = lower_unused(checkout, [replace(finding, evidence=tuple(facts[:1]))])
+    assert lowered.status == "info"
+    assert lower_unused(checkout, [finding]) == [finding]
