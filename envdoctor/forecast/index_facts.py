@@ -377,9 +377,7 @@ class IndexReader:
 
     def _releases(self, name: str) -> tuple[Release, ...]:
         wheels = self._reader()
-        if wheels is None:
-            return ()
-        return wheels.releases(name)
+        return wheels.releases(name) if wheels else ()
 
     def _release(self, name: str, version: str) -> Release | None:
         wheels = self._reader()
