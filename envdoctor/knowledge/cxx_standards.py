@@ -21,6 +21,8 @@ _OTHER_TARGET = re.compile(
     r"darwin|mac|platform|win32|windows|os\.name|\bhip\b|rocm|\bnpu\b|\bmlu\b|musa|\bxpu\b|sycl", re.IGNORECASE
 )
 _OF_ENVIRONMENT = re.compile(r"\bos\.(?:environ|getenv)\b|\bgetenv\(")
+_VALUE = r"(?:os\.)?(?:getenv|environ\.get)\([^()]*"
+_BY_DEFAULT = re.compile(rf"{_VALUE}, '0'\) == '0'|not (?:int\()?{_VALUE}\)+")
 _NEGATION = re.compile(r"\bnot\b|!=|linux", re.IGNORECASE)
 
 
@@ -88,7 +90,16 @@ def _flags(tree: ast.AST) -> Iterator[NamedStandard]:
         for found in _FLAG.finditer(tree.value):
             yield NamedStandard(_YEARS.get(found[1]) or int(found[1]), tree.lineno)
     for node in _branches(tree) if isinstance(tree, ast.If | ast.IfExp) else ast.iter_child_nodes(tree):
+        if isinstance(tree, ast.FunctionDef) and _returns_by_default(node):
+            return
         yield from _flags(node)
+
+
+def _returns_by_default(node: ast.AST) -> bool:
+    """Whether a function ends here unless a variable requests its build: `if os.getenv("WITH_OPS", "0") == "0"`."""
+    if not isinstance(node, ast.If) or not isinstance(node.body[-1], ast.Return):
+        return False
+    return _BY_DEFAULT.fullmatch(ast.unparse(node.test)) is not None
 
 
 def _branches(node: ast.If | ast.IfExp) -> list[ast.AST]:

@@ -32,6 +32,13 @@ SETUPS = {
         f"{IMPORT}if not IS_ROCM:\n    A = ['-std=c++17']\nelse:\n    A = '-std=c++20'",
         NamedStandard(17, 3),
     ),
+    "a function that returns without a request": (
+        f"{IMPORT}def get():\n    if getenv('OPS', '0') == '0':\n        return []\n    return ['-std=c++17']", None,
+    ),
+    "a function that returns on request": (
+        f"{IMPORT}def get():\n    if os.getenv('NO_OPS', '0') == '1':\n        return []\n    return ['-std=c++17']",
+        NamedStandard(17, 5),
+    ),
     "on request": (f"{IMPORT}if os.getenv('BUILD_EXT', '0') == '1':\n    A = ['-std=c++17']", None),
     "computed": (f"{IMPORT}A = [f'-std=c++{{standard}}']", None),
     "the stable ABI": (f"{FLAGS}B = ['-DTORCH_TARGET_VERSION=0x0209000000000000']", None),
