@@ -26,7 +26,7 @@ from envdoctor.commands.audit_set_trial import try_sets
 from envdoctor.commands.audit_trial import reject_trial, with_trial
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
-from envdoctor.core.paths import is_folder
+from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.reporter import Reporter
@@ -124,6 +124,8 @@ def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResul
                 in_folder = solver if request.resolve == "always" else NoSolver()
                 directories.append(audit_directory(target, machine, in_folder, fix, python=request.python))
             else:
+                if fix and is_file(target):
+                    fix.require_new(Path(target))
                 is_single = len(set(request.targets)) == 1
                 judge = partial(with_trial, solver, report_phase, python=request.python) if request.trial else None
                 audits.append(_audit(target, request, machine, solver, fix, judge=judge, is_single=is_single))

@@ -142,6 +142,14 @@ class Corrections:
         folder, root = source.parent.resolve(), self.root.resolve()
         return self.folder / folder.relative_to(root) if folder.is_relative_to(root) else self.folder
 
+    def require_new(self, source: Path) -> None:
+        """Raise BadInput if the directory has the corrections of a file, before its audit, which can take minutes."""
+        path = self.folder_of(source) / source.name
+        is_guide = source.suffix.lower() in GUIDES
+        own = path.with_name(f"{path.name}.patch") if is_guide else _next_to(path, source, "fixed")
+        if not self.replace:
+            require_new([own, path.with_name(f"{source.stem}.requirements.txt")], hint=f"{HINT} --force")
+
     def write(self, source: Path, text: str) -> Path:
         """Write the corrected text of a file: a guide as a patch, and any other file under its own name."""
         original = read_text(source, expected="a manifest", hint=HINT)

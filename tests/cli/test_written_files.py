@@ -64,6 +64,17 @@ def test_a_file_is_replaced_only_with_force_and_never_through_a_link(
     assert not list(tmp_path.glob(".*.part"))
 
 
+@pytest.mark.parametrize("name", ["SETUP.md.patch", "SETUP.requirements.txt"])
+def test_an_audit_names_an_existing_correction_before_it_queries_an_index(name: str, tmp_path: Path) -> None:
+    (tmp_path / "SETUP.md").write_text(GUIDE)
+    (tmp_path / name).write_text("")
+    closed = {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple", "PIP_CONFIG_FILE": "/dev/null"}
+    done = envdoctor("audit", "SETUP.md", "--fix", ".", home=tmp_path, cwd=tmp_path, **closed)
+    assert done.returncode == 2
+    assert f"error: {name} exists" in done.stderr
+    assert "resolv" not in done.stderr
+
+
 def test_a_figure_does_not_replace_the_file_of_a_link(tmp_path: Path) -> None:
     run = tmp_path / "runs/a"
     run.mkdir(parents=True)
