@@ -70,7 +70,7 @@ def fails_elsewhere(text: str) -> bool:
 def works_at_end(text: str) -> bool:
     """Whether work was completed after the last failure in the text. Warnings at its end are no failure.
 
-    Work of a run that found no GPU completes on the CPU: it says nothing about the reason.
+    Work of a run that found no GPU completes on the CPU, whatever the reason is.
     """
     if WITHOUT_GPU.search(text):
         return False

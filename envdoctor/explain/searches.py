@@ -13,7 +13,7 @@ from envdoctor.knowledge.symptoms import SymptomTable
 
 WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
 # A text that was made for it lets a pattern backtrack in each window: after SLOW_SECONDS the windows of that pattern
-# are small, and after MAX_SECONDS its search ends. All other patterns go on.
+# are small, and after MAX_SECONDS its search ends. The other patterns are not limited.
 SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 WORD = re.compile(r"[A-Za-z_]{3,}")

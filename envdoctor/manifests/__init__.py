@@ -33,13 +33,8 @@ from envdoctor.manifests.added_packages import with_releases
 from envdoctor.manifests.assumed_python import other_python
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
 from envdoctor.manifests.checks.certainty import confirmed, depends_on_python
-from envdoctor.manifests.context import GuideContext, build_context
-from envdoctor.manifests.corrected_pins import (
-    CorrectedSet,
-    corrected_sets,
-    environment_rank,
-    main_environment,
-)
+from envdoctor.manifests.context import GuideContext, build_context, environment_rank, main_environment
+from envdoctor.manifests.corrected_pins import CorrectedSet, corrected_sets
 from envdoctor.manifests.dropped_packages import DroppedPackage
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths

@@ -83,3 +83,16 @@ def _variables(guide: Guide) -> dict[str, str]:
     names = {row.unless_variable.partition("=")[0] for row in known_breaks()}
     actions = (action for action in guide.actions if isinstance(action, SetVariables))
     return {name: value for action in actions for name, value in action.values if name in names}
+
+
+def environment_rank(environment: CorrectedEnvironment | None) -> tuple[bool, bool, int]:
+    """The sort key of the environment that matters most: a final one, with torch, then with many packages."""
+    if environment is None:
+        return False, False, 0
+    state = environment.state
+    return not state.is_superseded, "torch" in state.packages, len(environment.packages)
+
+
+def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
+    """The environment with torch, else the one with the most packages."""
+    return max(context.environments, key=environment_rank, default=None)

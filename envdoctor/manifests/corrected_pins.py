@@ -16,7 +16,7 @@ from envdoctor.knowledge.published import find_release, is_older_than_table, pub
 from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.build_needs import needs_of_builds
-from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.context import GuideContext, main_environment
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
 from envdoctor.manifests.dropped_packages import (
     BEFORE_WITH_CONDA,
@@ -338,19 +338,6 @@ def _corrected_pins(
             )
             pins.append(PinnedRequirement(spec, why, url, _normalized(wanted)))
     return pins + _setuptools_pin(environment), dropped
-
-
-def environment_rank(environment: CorrectedEnvironment | None) -> tuple[bool, bool, int]:
-    """The sort key of the environment that matters most: a final one, with torch, then with many packages."""
-    if environment is None:
-        return False, False, 0
-    state = environment.state
-    return not state.is_superseded, "torch" in state.packages, len(environment.packages)
-
-
-def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
-    """The environment with torch, else the one with the most packages."""
-    return max(context.environments, key=environment_rank, default=None)
 
 
 def _requirement_text(name: str, package: ResolvedPackage | None, command: str) -> tuple[str, str]:

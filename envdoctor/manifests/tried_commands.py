@@ -31,8 +31,7 @@ from envdoctor.manifests.consistent_commands import (
     without_other_torch,
     without_release,
 )
-from envdoctor.manifests.context import GuideContext, build_context
-from envdoctor.manifests.corrected_pins import main_environment
+from envdoctor.manifests.context import GuideContext, build_context, main_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.joint_solutions import broken_requirement, contradiction, permits, replaced_pins
 from envdoctor.manifests.tried_actions import action_of, is_project, with_requirements

@@ -82,7 +82,7 @@ def test_a_stated_cuda_version_comes_first(sources: Sources, monkeypatch: pytest
     assert newer.target.endswith(f", CUDA {stated.cuda}")  # torch 2.9 has no build for CUDA 12.1
 
 
-def test_a_source_that_does_not_answer_solves_nothing() -> None:
+def test_an_unreachable_source_solves_nothing() -> None:
     solved = solve_set(set_of(sh("pip install trl==0.23.1")), Sources(index=f"{UNREACHABLE}/simple"))
     assert solved.state == "not-verified"
     assert solved.note.startswith("not solved: ")
