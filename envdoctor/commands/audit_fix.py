@@ -148,7 +148,8 @@ class Corrections:
         is_guide = source.suffix.lower() in GUIDES
         own = path.with_name(f"{path.name}.patch") if is_guide else _next_to(path, source, "fixed")
         if not self.replace:
-            require_new([own, path.with_name(f"{source.stem}.requirements.txt")], hint=f"{HINT} --force")
+            again = shell_command("envdoctor audit {} {} --fix {} --force", source, self.options, self.folder)
+            require_new([own, path.with_name(f"{source.stem}.requirements.txt")], hint=again)
 
     def write(self, source: Path, text: str) -> Path:
         """Write the corrected text of a file: a guide as a patch, and any other file under its own name."""

@@ -72,6 +72,7 @@ def test_an_audit_names_an_existing_correction_before_it_queries_an_index(name: 
     done = envdoctor("audit", "SETUP.md", "--fix", ".", home=tmp_path, cwd=tmp_path, **closed)
     assert done.returncode == 2
     assert f"error: {name} exists" in done.stderr
+    assert done.stderr.rstrip().endswith("audit SETUP.md --fix . --force")
     assert "resolv" not in done.stderr
 
 
