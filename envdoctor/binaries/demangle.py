@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from envdoctor.core.patterns import lazy_pattern
 
-PREFIX = re.compile(r"_Z(?P<special>T[VISTC]|GV)?(?P<nested>N[rVK]*)?(?P<std>St)?")
+PREFIX = lazy_pattern(r"_Z(?P<special>T[VISTC]|GV)?(?P<nested>N[rVK]*)?(?P<std>St)?")
 SPECIAL = {"TV": "vtable for ", "TI": "typeinfo for ", "TS": "typeinfo name for ", "GV": "guard variable for "}
-PART = re.compile(r"(\d{1,4})")
+PART = lazy_pattern(r"(\d{1,4})")
 OPERATORS = {
     "eq": "operator==", "ne": "operator!=", "lt": "operator<", "gt": "operator>", "le": "operator<=",
     "ge": "operator>=", "ls": "operator<<", "rs": "operator>>", "pl": "operator+", "mi": "operator-",

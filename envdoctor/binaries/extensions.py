@@ -15,6 +15,7 @@ from envdoctor.binaries.cache import CompiledFile, FileCache, identity
 from envdoctor.binaries.elf import DAMAGED, Elf, ElfError, ForeignFileError, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code
 from envdoctor.binaries.libraries import MACHINE, LibrarySearch
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import NO_FILE, Extension
 
@@ -25,12 +26,12 @@ NCCL_SYMBOL = re.compile(rb"p?nccl[A-Z]")
 MAX_SYMBOLS = 20
 # Files of which a package loads one, by the version found at run time: bitsandbytes' libbitsandbytes_cuda128.so,
 # torchaudio's _torio_ffmpeg6.so, torchcodec's libtorchcodec_core7.so.
-VARIANT = re.compile(
+VARIANT = lazy_pattern(
     r"(?P<family>.*?(?P<kind>cuda|rocm|ffmpeg|core))_?(?P<version>\d+)(?:_nocublaslt)?(?:\.[\w-]+)?\.so"
 )
 
 # Optional parts of packages, which may need libraries that are not installed.
-OPTIONAL_FILES = re.compile(
+OPTIONAL_FILES = lazy_pattern(
     r"bitsandbytes/libbitsandbytes_(xpu|rocm|hpu)|cupy_backends/cuda/libs/|numba/np/ufunc/(tbb|omp)pool|torio/lib/"
     r"|torchaudio/lib/\w*_sox|torchcodec/libtorchcodec_|onnxruntime/capi/libonnxruntime_providers_|triton/backends/amd/"
     r"|ray/core/libjemalloc\.so"  # used only through LD_PRELOAD

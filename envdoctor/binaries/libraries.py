@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import struct
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -12,14 +11,15 @@ from pathlib import Path
 
 from envdoctor.binaries.elf import ElfError, highest_version, open_elf
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Fact, absent, known, unreadable
 
 MACHINE = os.uname().machine
 LOADER_CACHE_FILE = Path("/etc/ld.so.cache")
 LOADER_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 # Libraries of the driver, which no package provides. A login node without a driver does not have them.
-DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvoptix|nvidia-[a-z-]+|cudadebugger|nvidia-ml)\.so(\.\d+)*")
-OTHER_ARCHITECTURE = re.compile(r"/(lib32|libx32|i386)\b")
+DRIVER_LIBRARY = lazy_pattern(r"lib(cuda|nvcuvid|nvoptix|nvidia-[a-z-]+|cudadebugger|nvidia-ml)\.so(\.\d+)*")
+OTHER_ARCHITECTURE = lazy_pattern(r"/(lib32|libx32|i386)\b")
 
 
 class LibrarySearch:

@@ -10,6 +10,7 @@ from pathlib import Path
 from envdoctor.bisect.records import NamesRemoved, has_version
 from envdoctor.bisect.solver import Solver
 from envdoctor.core.files import read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.sources import uv_arguments, uv_environment
 from envdoctor.environment.metadata import parse_head
 from envdoctor.locking.uv import run_uv
@@ -23,7 +24,7 @@ LINK_LABELS = (
     "changelog", "changes", "changelogs", "releasenotes", "release", "releases", "whatsnew", "history", "news",
     "repository", "source", "sourcecode", "code", "github", "homepage", "home", "documentation",
 )  # fmt: skip
-SAFE_URL = re.compile(r"https://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-~]*)?")  # printable ASCII without spaces
+SAFE_URL = lazy_pattern(r"https://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-~]*)?")  # printable ASCII without spaces
 
 
 class Evidence:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from packaging.utils import canonicalize_name
 
 from envdoctor.bisect.records import PackageSet, has_version
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.locking.resolve import NO_UPLOAD_DATE
@@ -18,7 +18,7 @@ from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_en
 
 SOLVE_SECONDS = 300.0
 NETWORK_HINT = "check the network, or name a mirror: export PIP_INDEX_URL=ADDRESS"
-DIRECT = re.compile(r"([A-Za-z0-9][\w.-]*) (@ \S+)")
+DIRECT = lazy_pattern(r"([A-Za-z0-9][\w.-]*) (@ \S+)")
 
 
 class Requirements(Record, frozen=True, kw_only=True):

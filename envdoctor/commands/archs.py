@@ -13,6 +13,7 @@ from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import BadInput, EnvdoctorError, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import expand_home
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Extension, KernelCode
 from envdoctor.core.results import CommandResult
@@ -23,7 +24,7 @@ from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 
 HINT = "envdoctor archs --venv PATH"
 MAX_FOLDER_ENTRIES = 50_000
-COMPILED_NAME = re.compile(r".+\.(so|o|a|cubin|fatbin)|.+\.so\.\d[\w.]*")
+COMPILED_NAME = lazy_pattern(r".+\.(so|o|a|cubin|fatbin)|.+\.so\.\d[\w.]*")
 
 
 class ScannedFile(Record, frozen=True, kw_only=True):

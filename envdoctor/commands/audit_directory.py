@@ -13,6 +13,7 @@ from envdoctor.commands.audit_fix import Corrections
 from envdoctor.commands.audit_repeated import without_repeated
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.files import TextsOfFiles, small_text
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
@@ -21,22 +22,24 @@ from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.manifests.program_launches import NOTEBOOK
 from envdoctor.resolution.step import StepSolver
 
-_MANIFEST = re.compile(
+_MANIFEST = lazy_pattern(
     r"(?:.*[._ -])?(?:requirements?|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.(?:cfg|py)|"
     r"pixi\.(?:toml|lock)|Pipfile(?:\.lock)?|(?:uv|poetry|pdm)\.lock|pylock(?:\..*)?\.toml|(?:conda-)?environment(?:[._-].*)?\.ya?ml|"
     r"(?:.*[.-])?conda-lock\.ya?ml|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?|.*\.def|devcontainer\.json|"
     r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL(?:ATION)?|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
     re.IGNORECASE,
 )
-_COMMAND = re.compile(r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE)
-_YAML = re.compile(r".*\.ya?ml")
-_CONDA_KEYS = (re.compile(r"^dependencies:\s*$", re.MULTILINE), re.compile(r"^channels:", re.MULTILINE))
+_COMMAND = lazy_pattern(
+    r"^\s*\"(?:\w+\s*=\s*)?[!%]|[\"n]\s*[!%]{1,2}\s*(?:pip|conda|mamba|uv|bash|sh)\b", re.MULTILINE
+)
+_YAML = lazy_pattern(r".*\.ya?ml")
+_CONDA_KEYS = (lazy_pattern(r"^dependencies:\s*$", re.MULTILINE), lazy_pattern(r"^channels:", re.MULTILINE))
 _SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
     ".ruff_cache", ".pytest_cache", "build", "dist", ".eggs", "vendor", "vendored", "_vendor", "third_party",
     "third-party", "3rdparty", "extern", "external", "submodules", "mlruns",
 })  # fmt: skip
-_RUN_OF_WANDB = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")  # with the packages of a run that has ended
+_RUN_OF_WANDB = lazy_pattern(r"(?:offline-)?run-\d{8}_\d{6}-\w+")  # with the packages of a run that has ended
 MAX_DEPTH = 8
 MAX_ENTRIES = 50_000
 MAX_FILES = 300

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.commands.audit_set_builds import rejected_builds
 from envdoctor.commands.audit_set_index import free_packages, judge_by_index
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
@@ -33,11 +34,11 @@ _OF_CODE = frozenset({"RUN078", "RUN221", "RUN222"})  # names and calls of the p
 _OF_OPTIONS = "RUN200"  # options of programs, among them fields of releases
 _OF_CALLS = "RUN017"  # names that releases use in functions
 _MAX_NOTES = 3
-_RELEASE = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
-_USED = re.compile(r" uses ([\w.]+) in a function, which ([a-z0-9-]+) ")
-_EXCLUDED = re.compile(r"\bexcludes ([a-z0-9-]+) (\d[\w.]*\w|\d), (?:which has it|for which the code)")
-_OR_OLDER = re.compile(r"\b([a-z][a-z0-9-]*) (\d[\w.]*) or older\b")
-_BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
+_RELEASE = lazy_pattern(r"(?<![\w.-])([a-z0-9][a-z0-9-]*) (\d[\w.]*\w|\d)(?= of \d{4}-)")
+_USED = lazy_pattern(r" uses ([\w.]+) in a function, which ([a-z0-9-]+) ")
+_EXCLUDED = lazy_pattern(r"\bexcludes ([a-z0-9-]+) (\d[\w.]*\w|\d), (?:which has it|for which the code)")
+_OR_OLDER = lazy_pattern(r"\b([a-z][a-z0-9-]*) (\d[\w.]*) or older\b")
+_BELOW = lazy_pattern(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
 class SolvedCommand:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from envdoctor.core.decoding import read_text
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
 from envdoctor.core.options import Option
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.core.reporter import Reporter
@@ -41,11 +41,11 @@ from envdoctor.verify.probe_scripts import bundled_probes
 
 HINT = "envdoctor bisect .venv --since 2026-10-01 -- python train.py"
 EXPECTED = "an environment, a lock or a requirements file that fails now"
-UV_FILES = re.compile(r"(?:.*[._-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|.*\.in|pyproject\.toml")
-BACKEND = re.compile(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
-TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z)?")
-LOCAL = re.compile(r"\s*(?:-e|--editable)[ =](?!file:)|\s*\.{0,2}/")  # uv runs in another directory
-INDEX = re.compile(r"\s*(?:-i|-f|--(?:extra-)?index-url|--find-links|--no-index)\b")
+UV_FILES = lazy_pattern(r"(?:.*[._-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|.*\.in|pyproject\.toml")
+BACKEND = lazy_pattern(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
+TIME = lazy_pattern(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z)?")
+LOCAL = lazy_pattern(r"\s*(?:-e|--editable)[ =](?!file:)|\s*\.{0,2}/")  # uv runs in another directory
+INDEX = lazy_pattern(r"\s*(?:-i|-f|--(?:extra-)?index-url|--find-links|--no-index)\b")
 UV_SECONDS = 60.0
 
 

@@ -13,6 +13,7 @@ from envdoctor.core.decoding import MAX_FILE_BYTES, open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.results import CommandResult
@@ -26,23 +27,23 @@ if TYPE_CHECKING:
     from envdoctor.rules.registry import Rule
 
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
-_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.~-]+(?:/[\w.~-]+)*")  # of a file, whether or not it exists
+_PATH = lazy_pattern(r"(?:~|\.{1,2})?/[\w.~-]+(?:/[\w.~-]+)*")  # of a file, whether or not it exists
 # Files that name packages. Their text has no error; `audit` examines them.
-MANIFEST = re.compile(
+MANIFEST = lazy_pattern(
     r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|environment\.ya?ml|.*\.lock|pylock\..*toml|setup\.(?:py|cfg)"
     r"|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?",
     re.IGNORECASE,
 )
 
 # A report with an error in it is a text to explain.
-ERROR_LINE = re.compile(
+ERROR_LINE = lazy_pattern(
     r"(?:Error|Exception): |Traceback \(most recent call last\)|^\W{0,4}(?:Error|ERROR|Exception)\b|"
     r"\bExpected all tensors to be on the same device\b",
     re.MULTILINE,
 )
 
 # Headings of the forms in which features are requested. The versions in them are wishes.
-FEATURE_REQUEST = re.compile(
+FEATURE_REQUEST = lazy_pattern(
     r"^\W{0,8}(?:\[?Feature(?:\]|[ :]+(?:description|request)\b)|The feature, motivation|Feature, motivation"
     r"|What feature or enhancement|Is your feature request related)",
     re.MULTILINE | re.IGNORECASE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shlex
 import shutil
 import time
@@ -22,6 +21,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption
 from envdoctor.core.paths import exists, expand_home, is_folder
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -59,7 +59,7 @@ from envdoctor.profiles.notebooks import require_environment
 FETCH_SECONDS = 24 * 3600.0
 MIB = 1 << 20
 GONE = (403, 404, 410)  # for a direct wheel, the next candidate is used
-GLIBC = re.compile(r"2\.[0-9]{1,3}")
+GLIBC = lazy_pattern(r"2\.[0-9]{1,3}")
 
 
 class FetchResult(Record, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, index_url
 from envdoctor.manifests.actions import Install, SetVariables
@@ -14,7 +15,7 @@ from envdoctor.manifests.inputs.records import OTHER, Document
 from envdoctor.redact.variables import redact_variable
 
 # PyPI and the index of PyTorch, which are always used.
-KNOWN_HOSTS = re.compile(r"(?:pypi|files)\.(?:python\.org|org|pythonhosted\.org)|download(?:-r2)?\.pytorch\.org")
+KNOWN_HOSTS = lazy_pattern(r"(?:pypi|files)\.(?:python\.org|org|pythonhosted\.org)|download(?:-r2)?\.pytorch\.org")
 VARIABLES = {
     "PIP_INDEX_URL": ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"),
     "PIP_EXTRA_INDEX_URL": ("PIP_EXTRA_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX"),

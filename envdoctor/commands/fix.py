@@ -25,6 +25,7 @@ from envdoctor.core.options import (
     machine_words,
 )
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import command_of
@@ -57,7 +58,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.remedies import add_pinned_remedies
 from envdoctor.rules import RULES, evaluate
 
-RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
+RULE_ID = lazy_pattern(r"[A-Z]+[0-9]{3}")
 NETWORK_HINT = "check the network or name a mirror (export PIP_INDEX_URL=ADDRESS), then run the same command again"
 SUFFIX = "-fixed"  # of the new environment next to one that envdoctor did not create
 

@@ -16,6 +16,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonVersionOption
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine
 from envdoctor.core.reporter import Reporter
@@ -33,7 +34,7 @@ from envdoctor.package_index.address import index_address
 from envdoctor.rules.facts import gpus_of
 
 HINT = "envdoctor forecast uv.lock --until 2026-11-26"
-DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+DAY = lazy_pattern(r"\d{4}-\d{2}-\d{2}")
 RUN_SECONDS = 1800
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Annotated, Literal
 from envdoctor.commands.health_metrics import metrics_text, write_metrics
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.options import FactOption, MachineOption, Option
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, Machine, unreadable
 from envdoctor.core.results import CommandResult
@@ -22,7 +22,7 @@ from envdoctor.rules import evaluate
 
 HOUR = 3600
 MESSAGES_SHOWN = 5  # of those that are in no table
-DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]{1,3}){1,2}")
+DRIVER = lazy_pattern(r"[0-9]{3}(?:\.[0-9]{1,3}){1,2}")
 # Rules on how programs and builds find files, which say nothing about a node.
 IGNORED = ("HOST004", "HOST005", "HOST006", "HOST009", "GPU007", "GPU013", "ENV", "PY")
 

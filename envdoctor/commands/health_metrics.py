@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,13 @@ from envdoctor import __version__
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Gpu, Machine
 
 SEVERITIES = ("healthy", "monitor", "reset", "isolate")
 FIRST_LINE = "# HELP envdoctor_"
 HINT = "envdoctor health --prometheus /var/lib/node_exporter/textfile_collector/envdoctor.prom"
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but the line feed, which has an escape
+CONTROL = lazy_pattern(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but the line feed, which has an escape
 # Name, help, and value of each gauge with the label `gpu`. None: the fact is not known.
 GPU_GAUGES: tuple[tuple[str, str, Callable[[Gpu], Any]], ...] = (
     ("memory_total_bytes", "Memory of the GPU", lambda gpu: gpu.memory_total.value),

@@ -28,7 +28,7 @@ GIB = 1 << 30
 CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build", "ext-cpu-build", "gpu-oom"
 PIN, NO_TOOLKIT, SELECTION = "dependency-pin-violated", "cuda-home-missing", "cuda-device-selection"
 TOO_OLD, TOO_OLD_DRIVER, TOO_NEW_GPU = "library-too-old", "driver-too-old", "gpu-arch-not-in-build"
-AN_ERROR = re.compile(r"(?i)\berror\b|\u62a5\u9519")
+AN_ERROR = lazy_pattern(r"(?i)\berror\b|\u62a5\u9519")
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
     r"VLLM_CPU_\w+=|\bcpu_executor\.py|"
@@ -81,7 +81,7 @@ RAY_FIX = (
 )
 # The resources that a Kubernetes node offers to pods, in the output of `kubectl describe node`.
 OFFERED = lazy_pattern(r"Allocatable:((?:\s{1,40}[\w./-]{3,60}: {1,40}\"?\w{1,24}\"?(?=\s|$)){3,20})")
-GPU_RESOURCE = re.compile(r"/[\w.-]*(?:gpu|mig)")
+GPU_RESOURCE = lazy_pattern(r"/[\w.-]*(?:gpu|mig)")
 GPUS_OF_NODE = lazy_pattern(r"(?i)\bno gpus?\b|\bgpus? (?:is |are )?not\b|\bnvidia-device-plugin|\bgpu-operator")
 NODE_FIX = (
     "The node offers no nvidia.com/gpu: install the device plugin (or the GPU operator), and make nvidia the default "

@@ -49,22 +49,22 @@ SIGN_OF_BUILD = lazy_pattern(
 )
 MAX_CONTEXT = 200  # lines
 # Clauses of a description, each compared with the known messages if nothing else explains the report.
-CLAUSES = re.compile(r"(?<=[^.][.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
+CLAUSES = lazy_pattern(r"(?<=[^.][.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
 FEWEST, MAX_CLAUSE, MAX_CLAUSES, MAX_CLAUSES_LENGTH = 12, 200, 40, 2000
-WORDS = re.compile(
+WORDS = lazy_pattern(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
-SHELL_LINE = re.compile(r"\\$|&&|^\s*(?:[$#] |\[ |export )")  # a command of the text, not its error
-OPTIONAL_LIBRARY = re.compile(r"Could not load dynamic library 'libnvinfer")  # TensorFlow tries it on each start
+SHELL_LINE = lazy_pattern(r"\\$|&&|^\s*(?:[$#] |\[ |export )")  # a command of the text, not its error
+OPTIONAL_LIBRARY = lazy_pattern(r"Could not load dynamic library 'libnvinfer")  # TensorFlow tries it on each start
 FORM_PROMPT = lazy_pattern(  # of an issue form, which names what to enter: `OS (e.g. Linux):`
     r"请(?:您)?(?:提供|问您|填写|描述|在此|粘贴)"
     r"|(?i:^\W{0,6}please (?:provide|describe|fill|paste|specify|list|tell)\b)"
     r"|(?i:\(e\.g\.?,? [^()]{2,60}\)\W{0,3}$)"
 )
-EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
+EXCEPTION = lazy_pattern(r"\b\w+(?:Error|Exception)\b.*")
 # An extension of ComfyUI about itself: `[Crystools ERROR] pynvml is not installed`. The program continues without it.
 COMFYUI = "ComfyUI log"
-OF_AN_EXTENSION = re.compile(r"\W{0,3}(?:\[[\d :.-]{8,30}\] )?\[[A-Z][\w .-]{2,40}\]:? ")
+OF_AN_EXTENSION = lazy_pattern(r"\W{0,3}(?:\[[\d :.-]{8,30}\] )?\[[A-Z][\w .-]{2,40}\]:? ")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 EXTENSION = "ext-arch-not-in-build"

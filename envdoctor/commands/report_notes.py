@@ -73,11 +73,11 @@ NEED_A_GPU = NEED_A_GPU_FAILURE | {"TORCH003", "VLLM005", "EXT007"}
 COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
 ERROR_NAMED = lazy_pattern(r"\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)\b")
 # A remark that the environment is in use.
-WORKS = re.compile(
+WORKS = lazy_pattern(
     r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
 )
-FOUR_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]+){3}")  # a question, a wish
-SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
+FOUR_WORDS = lazy_pattern(r"[^\W\d_]{2,}(?: [^\W\d_]+){3}")  # a question, a wish
+SENTENCE = lazy_pattern(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 # Somebody who lists so few packages reports a combination, and one who lists so many reports all that is installed.
 SHORT_LIST, COMPLETE_LIST = 4, 40
 # Longest list of which a decisive pair is reported although the text reports no failure.
@@ -113,8 +113,8 @@ OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", 
 PTX_NEEDED = "TORCH005"
 # Findings that are possible next to a working program, with what a text about their failure names.
 NEED_OWN_WORDS = {
-    "NVML001": re.compile(r"(?i)nvml|platform|device type|nvidia-ml"),
-    "HOST001": re.compile(r"(?i)nccl|shm|shared memory|bus error|dataloader|torch|vllm|sglang|worker"),
+    "NVML001": lazy_pattern(r"(?i)nvml|platform|device type|nvidia-ml"),
+    "HOST001": lazy_pattern(r"(?i)nccl|shm|shared memory|bus error|dataloader|torch|vllm|sglang|worker"),
 }
 STARTED = lazy_pattern(r"(?i)\b(?:starts?|started|running) (?:successfully|normally)\b|Avg generation throughput")
 OF_A_KERNEL = lazy_pattern(r"CUDA|cuda|PTX|toolchain|kernel|core dumped|[Ss]egmentation|signal")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Remedy, RootCommand, SetVariable, Step, SystemPackages, UserCommand, either, steps
 from envdoctor.rules.facts import on_windows
 from envdoctor.rules.host_remedies import TOOLKITS_OF_WINDOWS
 
-OF_LINUX = re.compile(
+OF_LINUX = lazy_pattern(
     r"^(?:[A-Z_]\w*=\S* )*(?:ls|lscpu|lsmod|grep|awk|ldd|ldconfig|cat|journalctl|dpkg|lspci|df|free|ulimit|getconf"
     r"|systemctl|dmesg|mount|find|readelf|strings|which|env|printenv|lsof|fuser|nproc|uname)\b"
     r"|(?<![\w.])/(?:usr|proc|dev|etc|sys|opt)/"
 )
-FILTER = re.compile(r"\s*\|\s*(?:grep|tail|head|sort|wc)\b.*$")
+FILTER = lazy_pattern(r"\s*\|\s*(?:grep|tail|head|sort|wc)\b.*$")
 WINDOWS_HAS_THE_DRIVER = (
     "WSL uses the driver of Windows: install NVIDIA's current driver in Windows and none in WSL, and update WSL, "
     "which ends its sessions."

@@ -6,24 +6,25 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Distribution
 from envdoctor.knowledge.versions import public_part
 
 if TYPE_CHECKING:
     from envdoctor.reports import Report
 
-PIN = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{1,40})==(\d[\w.+]{0,30})")
+PIN = lazy_pattern(r"(?<![\w.-])([A-Za-z][\w.-]{1,40})==(\d[\w.+]{0,30})")
 # A message, which names what was requested or found. A sentence names any releases.
-IS_A_MESSAGE = re.compile(
+IS_A_MESSAGE = lazy_pattern(
     r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|\b(?:ERROR|WARNING)\b|^error|satisf|incompatible|found"
 )
-SOLVED = re.compile(
+SOLVED = lazy_pattern(
     r"(?i)\b(?:everything|all|it)(?: is|'s| works| runs)? (?:fine|good|well|ok(?:ay)?|works|working|runs) now\b"
     r"|\bnow (?:it|everything|all) (?:works|runs|is fine|is ok(?:ay)?)\b"
     r"|\b(?:problem|issue|error)(?: is| has been| was)? (?:now )?(?:solved|resolved|gone)\b"
     r"|(?:问题|已经?)\s?(?:已)?解决了"
 )
-NOT_SOLVED = re.compile(r"(?i)\b(?:but|only|not|never|until|if|when|how|without)\b")
+NOT_SOLVED = lazy_pattern(r"(?i)\b(?:but|only|not|never|until|if|when|how|without)\b")
 
 
 def is_solved(errors: str) -> bool:

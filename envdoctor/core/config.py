@@ -18,6 +18,7 @@ from envdoctor.core.directories import config_directory
 from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.files import read_file
 from envdoctor.core.paths import exists, expand_home, resolve_links
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.core.toml_lines import find_line
@@ -25,7 +26,7 @@ from envdoctor.core.toml_lines import find_line
 PREFIX = "ENVDOCTOR_"
 TABLE = "tool.envdoctor"
 EXPECTED = "the configuration of envdoctor"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 ConfigValue = str | bool | tuple[str, ...]
 Level = Literal["environment", "project", "user"]

@@ -23,12 +23,13 @@ from envdoctor.core.files import (
     write_stream,
     write_whole,
 )
+from envdoctor.core.patterns import lazy_pattern
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 MAX_FILE_BYTES = SMALL_FILE_BYTES
 MAX_LINE_LENGTH, MAX_LINE_DOTS = 8000, 100  # tomllib takes quadratic time for a dotted key
-QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+QUOTED = lazy_pattern(r"\"[^\"]*\"|'[^']*'")
 
 
 def read_text(

@@ -8,16 +8,17 @@ from __future__ import annotations
 import codecs
 import errno
 import os
-import re
 import select
 import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from envdoctor.core.patterns import lazy_pattern
+
 SMALL_FILE_BYTES = 4 << 20  # far more than any profile, lock, machine file or record of an install
 FIRST_BYTE_SECONDS = 20  # until a program writes to a pipe that is read
 STANDARD_STREAMS = ("/dev/stdout", "/dev/stderr")
-OWN_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
+OWN_DESCRIPTOR = lazy_pattern(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 LISTING_BYTES = 64 << 20  # RECORD of the largest wheel has 3 MB; a log that is read as a whole
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
+from envdoctor.core.patterns import lazy_pattern
+
 # Context managers: contextlib.suppress, haystack's LazyImport, optuna's try_import, pytest.raises.
-_PERMITTING = re.compile(r"suppress|raises|import|optional|ignor|lazy", re.IGNORECASE)
+_PERMITTING = lazy_pattern(r"suppress|raises|import|optional|ignor|lazy", re.IGNORECASE)
 
 
 def permits_absence(node: ast.With | ast.AsyncWith) -> bool:

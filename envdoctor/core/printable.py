@@ -7,8 +7,9 @@ through here: text loses them, JSON has them as escapes.
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from envdoctor.core.patterns import lazy_pattern
 
 # What a terminal does not show: Default_Ignorable_Code_Point of Unicode 16.0 (DerivedCoreProperties.txt) with the
 # assigned part of plane 14, and interlinear annotations. Soft hyphen, zero-width spaces and joiners, bidirectional
@@ -19,7 +20,7 @@ INVISIBLE_RANGES = (
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE01EF),
 )  # fmt: skip
 INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)  # of a character class
-_INVISIBLE = re.compile(f"[{INVISIBLE}]+")
+_INVISIBLE = lazy_pattern(f"[{INVISIBLE}]+")
 # C0 without tab and newline, DEL and C1, line and paragraph separators, and what is invisible.
 UNSAFE = (
     *range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029,

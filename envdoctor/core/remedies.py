@@ -13,14 +13,15 @@ from functools import lru_cache
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_lines import require_known_programs
 
 INSTALL, UNINSTALL = ("uv", "pip", "install"), ("uv", "pip", "uninstall")
 APT_INSTALL = ("sudo", "apt-get", "install", "-y")
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+ASSIGNMENT = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 # Commands that examine an environment.
-EXAMINES = re.compile(r"^(?:uv pip (?:check|list|show)|envdoctor check)(?= |$)(?!.* --(?:python|venv)\b)")
+EXAMINES = lazy_pattern(r"^(?:uv pip (?:check|list|show)|envdoctor check)(?= |$)(?!.* --(?:python|venv)\b)")
 # Options of `uv pip install` with a value, and the field of Install that has their values.
 LISTS = {"--reinstall-package": "reinstall", "--no-binary": "from_source"}
 SWITCHES = {"--no-deps": "no_deps", "--no-build-isolation": "no_build_isolation"}

@@ -6,14 +6,16 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-WORD = re.compile(r"(\s*)((?:'[^']*'|\"[^\"]*\"|[^\s'\"])+)")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*|\{\})=(?!=)(.*)", re.DOTALL)
-NAME = re.compile(r"[A-Za-z_]\w*")
-SYNTAX = re.compile(r"[$`*?;|&<>()~#]")  # of a shell, outside of single quotation marks
-PLAIN = re.compile(r"[\w.,+:=/@%-]*")
-SINGLE_QUOTED = re.compile(r"'[^']*'")
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+from envdoctor.core.patterns import lazy_pattern
+
+CONTROL = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
+WORD = lazy_pattern(r"(\s*)((?:'[^']*'|\"[^\"]*\"|[^\s'\"])+)")
+ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*|\{\})=(?!=)(.*)", re.DOTALL)
+NAME = lazy_pattern(r"[A-Za-z_]\w*")
+SYNTAX = lazy_pattern(r"[$`*?;|&<>()~#]")  # of a shell, outside of single quotation marks
+PLAIN = lazy_pattern(r"[\w.,+:=/@%-]*")
+SINGLE_QUOTED = lazy_pattern(r"'[^']*'")
+QUOTED = lazy_pattern(r"'[^']*'|\"[^\"]*\"")
 PLACEHOLDER = "{}"
 
 

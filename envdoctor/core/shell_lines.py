@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from envdoctor.core.patterns import lazy_pattern
+
 # After an operator, and in `$(...)`. They only read, or filter what another program prints.
 FILTERS = frozenset({"grep", "tail", "head", "sort", "findstr", "tr", "paste", "wc", "cat", "echo", "find"})
 COMMANDS = (
@@ -24,8 +26,8 @@ SUBSTITUTIONS = (
     "$(mktemp -d)", "$(uname -r)", "$(hostname)", "$(nproc)", "$(id -u)", '$(echo "$LD_LIBRARY_PATH" | tr ',
     '$(python -c "import socket; ', "$(python -c 'import sysconfig; ",
 )  # fmt: skip
-FILES = re.compile(r"/dev/null|&1|requirements[\w.-]*\.txt")
-OPERATORS = re.compile(r"[;|&<>()]+")
+FILES = lazy_pattern(r"/dev/null|&1|requirements[\w.-]*\.txt")
+OPERATORS = lazy_pattern(r"[;|&<>()]+")
 
 
 def require_known_programs(line: str) -> None:

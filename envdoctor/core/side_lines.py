@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
+
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
 # vLLM requests 65,535 open files; 4,096 and more are enough for one node. SGLang's check_env calls nvcc.
 # A vLLM without its file of the commit runs.
-NOTE = re.compile(
+NOTE = lazy_pattern(
     r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
     r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
     r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))"
@@ -21,24 +23,24 @@ SIGNS_OF_NOTES = (
     "separate", "expected", "unrelated",
 )  # fmt: skip
 # `__del__` of an object whose `__init__` failed: the attributes that `__init__` did not set are missing.
-IN_DESTRUCTOR = re.compile(
+IN_DESTRUCTOR = lazy_pattern(
     r"(?P<frames>Exception ignored in[^\n]{1,200}__del__[^\n]{0,400}\n(?:[^\n]{0,400}\n){1,12}?)"
     r"[^\n]{0,400}Error: '\w+' object has no attribute '\w+'"
 )
 # vLLM's script of the report: it runs before vLLM is installed too.
-IN_REPORT_SCRIPT = re.compile(
+IN_REPORT_SCRIPT = lazy_pattern(
     r"(?P<frames>File \"[^\"\n]{0,200}collect_env\.py\", line \d+, in <module>[^\n]{0,400}\n[^\n]{0,400}\n)"
     r"[^\n]{0,400}No module named 'vllm'"
 )
 
 
 # Run next to the source of vLLM, its script of the report imports the source, which has no compiled modules.
-NOT_COMPILED = re.compile(
+NOT_COMPILED = lazy_pattern(
     r"^[^\n]{0,60}WARNING[^\n]{0,60}Failed to import from vllm\._C with ModuleNotFoundError[^\n]{0,400}"
     r"(?=(?:\n[^\n]{0,400}){0,16}\n\W{0,8}(?:Collecting environment|PyTorch version))",
     re.MULTILINE | re.IGNORECASE,
 )
-OPERATOR_FAILED = re.compile(
+OPERATOR_FAILED = lazy_pattern(
     r"_OpNamespace|name 'vllm_(?:cache_)?ops' is not|operator \w+::|UnspecifiedPlatform|infer device type"
     r"|Error: No module named 'vllm\._C'"
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.files import LISTING_BYTES, read_file, read_file_head, read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
@@ -24,7 +25,7 @@ SHOWN_LENGTH = 80  # characters of an invalid value
 MAX_PATH_LINES = 1000  # of a .pth file
 MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
 # Versions and names with other characters are not used: they would add words to a command, as `Version: 1.0 other`.
-UNSAFE = re.compile(r"[^A-Za-z0-9._+!~-]")
+UNSAFE = lazy_pattern(r"[^A-Za-z0-9._+!~-]")
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
 FOLDS = (b"\r\n ", b"\r\n\t", b"\n ", b"\n\t")  # the end of a line that the next one continues

@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 
 # `[rank5]` is the number of the process, `[Rank 1]` that in its process group. Older releases print only the second.
-TIMED_OUT = re.compile(
+TIMED_OUT = lazy_pattern(
     r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?\[(?:PG [^\]\n]{0,60})?Rank (?P<rank>\d+)\] "
     r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), "
     r"OpType=(?P<operation>\w+)(?:, NumelIn=(?P<elements>\d+))?[^)]*?Timeout\(ms\)=(?P<milliseconds>\d+)"
 )
-PROGRESS = re.compile(
+PROGRESS = lazy_pattern(
     r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?Rank (?P<rank>\d+)\][^\n]*?last enqueued(?: NCCL)? work: "
     r"(?P<enqueued>-?\d+)(?:, last completed(?: NCCL)? work: (?P<completed>-?\d+))?"
 )

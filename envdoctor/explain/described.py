@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.symptoms import Symptom
@@ -17,24 +18,24 @@ from envdoctor.knowledge.tables import load_table
 
 WEIGHT = 50  # of a similar message that has all words of the text
 LONGEST_TEXT, LONGEST_SENTENCE, FEWEST_WORDS = 16_384, 400, 5
-SENTENCE = re.compile(r"(?<=[.!?])\s+|[\u3002\uff1b]|\n")
-WORD = re.compile(r"[A-Za-z][A-Za-z0-9_'-]*|[\u3040-\u9fff]{2}")  # Chinese and Japanese have no spaces
+SENTENCE = lazy_pattern(r"(?<=[.!?])\s+|[\u3002\uff1b]|\n")
+WORD = lazy_pattern(r"[A-Za-z][A-Za-z0-9_'-]*|[\u3040-\u9fff]{2}")  # Chinese and Japanese have no spaces
 # Between a Chinese or Japanese character and a Latin one: `\b` does not match there.
-SCRIPT_CHANGE = re.compile(r"(?<=[\u3040-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u9fff])")
+SCRIPT_CHANGE = lazy_pattern(r"(?<=[\u3040-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u9fff])")
 # What is only considered, is denied, is a rule, or is no longer so.
-HYPOTHETICAL = re.compile(
+HYPOTHETICAL = lazy_pattern(
     r"(?i)^\W*(?:is|are|does|do|did|can|could|should|would|will|how|what|which|why|when|if|note|todo|add|fix|use|see"
     r"|ensure|make sure|check|warn|raise|support|allow)\b|\b(?:if|unless|in case|would|might|may|fixed|solved"
     r"|works (?:now|again|fine)|used to|for example|e\.g\.|no longer an issue|not (?:seem|appear|look) to be an?)\b"
 )
 # With an exception of the first kind a library refuses an argument: `gated weights must have even row counts`.
-PROGRAM_LINE = re.compile(
+PROGRAM_LINE = lazy_pattern(
     r"^\s*(?:\w*(?:Value|Type|Key|Assertion|NotImplemented|Misconfiguration)(?:Error|Exception): "
     r'|File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
     r"|(?:INFO|DEBUG|WARNING|ERROR)\b)"
 )
 # Messages that list what can be the reason: of Ray about a worker that died, of NCCL's watchdog.
-POSSIBLE_REASONS = re.compile(r"potential root causes|asynchronous nature of CUDA kernels")
+POSSIBLE_REASONS = lazy_pattern(r"potential root causes|asynchronous nature of CUDA kernels")
 
 
 class Description(Record, frozen=True):

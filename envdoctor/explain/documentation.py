@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Remedy
 from envdoctor.explain.placeholders import fill_placeholders, fill_remedies
@@ -15,8 +15,8 @@ from envdoctor.explain.placeholders import fill_placeholders, fill_remedies
 if TYPE_CHECKING:
     from envdoctor.rules.registry import Rule
 
-RULE = re.compile(r"[A-Za-z]{2,6}\d{3}")
-CAUSE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
+RULE = lazy_pattern(r"[A-Za-z]{2,6}\d{3}")
+CAUSE = lazy_pattern(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 
 
 class Documentation(Record, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.causes import Question
@@ -17,27 +18,27 @@ from envdoctor.redact.output import without_secrets
 
 CRASH = "Fatal Python error: Segmentation fault"
 START = "Traceback (most recent call last)"
-FRAME = re.compile(r"File \"(?P<path>[^\"\n]{1,400})\", line \d+, in (?P<function>[\w<>.]+)")
-INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
+FRAME = lazy_pattern(r"File \"(?P<path>[^\"\n]{1,400})\", line \d+, in (?P<function>[\w<>.]+)")
+INSTALLED = lazy_pattern(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
 # Errors of the program's own data (ValueError, KeyError) and of missing libraries (OSError) have other reasons.
-ERROR = re.compile(r"\b(?:AttributeError|TypeError|NameError|ImportError|ModuleNotFoundError): [^\n]{1,400}")
+ERROR = lazy_pattern(r"\b(?:AttributeError|TypeError|NameError|ImportError|ModuleNotFoundError): [^\n]{1,400}")
 CIRCULAR = "partially initialized module"  # the order of the imports, in the program or the library
 OF_THE_CALL = "got multiple values for"  # an argument that the caller passes twice
 # A library that refuses its import has a message of its own: `AMD GPU ... does not support flash-attention`. What it
 # only passes on is the error of the import.
-REFUSED = re.compile(r"^\s*raise (?:ImportError|ModuleNotFoundError)\(", re.MULTILINE)
-PASSED_ON = re.compile(
+REFUSED = lazy_pattern(r"^\s*raise (?:ImportError|ModuleNotFoundError)\(", re.MULTILINE)
+PASSED_ON = lazy_pattern(
     r"(?i)\b(?:because|error|reason|traceback)\b[^\n]*: ?\S|annot import name|No module named|DLL load failed"
 )
-MISSING_PART = re.compile(r"No module named '\w+\.")  # of a package that is installed
+MISSING_PART = lazy_pattern(r"No module named '\w+\.")  # of a package that is installed
 INNER_FRAMES = 3  # a module, the function that it calls, and `__getattr__` of a package that loads its parts later
 TRACEBACKS = 20  # of a text
 # `faulthandler` prints the last call first: the loader of modules, then the file that imports one.
-CRASH_FRAMES = re.compile(
+CRASH_FRAMES = lazy_pattern(
     r"(?:Current thread|Thread) 0x[0-9a-f]+[^\n]{0,60}most recent call first\):"
     r"(?P<frames>(?:\n\s*File \"[^\n]{1,400})+)"
 )
-LOADER = re.compile(r"in (?:create_module|exec_module|_call_with_frames_removed)\s*$", re.MULTILINE)
+LOADER = lazy_pattern(r"in (?:create_module|exec_module|_call_with_frames_removed)\s*$", re.MULTILINE)
 WEIGHT_OF_CRASH = 60
 WEIGHT = 74  # of 100 such texts; in 16 different messages of real runs it was right (2026-11-26)
 

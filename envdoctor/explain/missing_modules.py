@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.outcome import WARNING_LINE
 from envdoctor.explain.searches import Hit
@@ -16,13 +17,13 @@ from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.redact.output import without_secrets
 
-NO_MODULE = re.compile(
+NO_MODULE = lazy_pattern(
     r"No module named ['\"]?(?P<top>[A-Za-z_]\w{0,60})(?P<part>(?:\.\w{1,60}){0,8})['\"]?(?![\w.])"
 )
 # Compiled modules of Python that its build leaves out if the headers of a system library are missing.
 OF_PYTHON = ("_bz2", "_ctypes", "_lzma", "_sqlite3", "_ssl", "_tkinter", "tkinter", "readline", "_uuid")
-PIP_INSTALL = re.compile(r"pip3? install (?P<words>[^`\n]{1,200})")
-NAMED_PACKAGE = re.compile(
+PIP_INSTALL = lazy_pattern(r"pip3? install (?P<words>[^`\n]{1,200})")
+NAMED_PACKAGE = lazy_pattern(
     r"requires? the `?(?P<library>[\w-]{2,40})`? library|requires `?(?P<required>[\w.-]{2,40})`? (?:to be )?installed"
     r"|need to have `?(?P<needed>[\w-]{2,30})`?|must have `?(?P<must>[\w-]{2,30})`? installed"
     r"|`?(?P<absent>[\w-]{2,40})`? (?:package )?is not installed|requires `?(?P<least>[\w-]{2,40}>=[\d.]{1,12})"
@@ -34,7 +35,7 @@ BUILT_FOR_THE_MACHINE = (
 )  # fmt: skip
 UPGRADES = ("-U", "--upgrade")
 OPTIONS = (*UPGRADES, "-q", "--quiet")
-RELEASE = re.compile(
+RELEASE = lazy_pattern(
     r"requires? `?(?P<name>[\w-]{2,40})`? version (?P<version>\d[\d.]{0,12}\d) or (?:higher|newer|later)"
 )
 # A found module is missing in this Python; an unknown one can also be a file of the program.

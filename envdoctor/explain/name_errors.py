@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.searches import Hit
@@ -23,24 +24,24 @@ from envdoctor.knowledge.releases import numpy2_releases, required_specifier
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
-ARGUMENT = re.compile(
+ARGUMENT = lazy_pattern(
     r"\b(?P<owner>[A-Za-z_]\w*)(?:\.(?P<method>\w+))?\(\) got an unexpected keyword argument '(?P<member>\w+)'"
 )
-ATTRIBUTE = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
-TYPE_ATTRIBUTE = re.compile(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
-MISSING = re.compile(
+ATTRIBUTE = lazy_pattern(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
+TYPE_ATTRIBUTE = lazy_pattern(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
+MISSING = lazy_pattern(
     r"\b(?P<owner>[A-Za-z_]\w*)\.__init__\(\) missing \d+ required positional arguments?: (?P<members>'\w+'[\w', ]*)"
 )
-UNRECOGNIZED = re.compile(
+UNRECOGNIZED = lazy_pattern(
     r"\b(?P<program>vllm|api_server\.py)\b.{0,40}: error: unrecognized arguments: (?P<options>.+)"
 )
-NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
-NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
+NO_OWNER = lazy_pattern(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
+NAME = lazy_pattern(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
 # Of pickle: an object in a file is of a class that its module no longer has, or does not have yet.
-UNPICKLED = re.compile(r"Can't get attribute '(?P<member>\w+)' on <module '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
-MODULE = re.compile(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
-NO_MODULE = re.compile(r"\bNo module named '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
-NUMBER = re.compile(r"\d+(?:\.\d+)*")
+UNPICKLED = lazy_pattern(r"Can't get attribute '(?P<member>\w+)' on <module '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
+MODULE = lazy_pattern(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
+NO_MODULE = lazy_pattern(r"\bNo module named '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
+NUMBER = lazy_pattern(r"\d+(?:\.\d+)*")
 # Callables that receive the keywords of a function of a table: vLLM's serve_http passes its own to uvicorn.Config.
 # load_dataset passes unknown ones to the configuration of the file type.
 FILE_TYPES = (

@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import re
 
-WORK = re.compile(
+from envdoctor.core.patterns import lazy_pattern
+
+WORK = lazy_pattern(
     r"['\"]train_runtime['\"]|stopped: `?max_(?:steps|epochs)|\bRequestOutput\(|Processed prompts: {1,3}100%"
     r"|HTTP/1\.[01]\" 200\b|\"object\": ?\"chat\.completion\""
 )
-FAILURE = re.compile(
+FAILURE = lazy_pattern(
     r"Traceback \(most recent|(?:\b|[a-z])(?:Error|Exception|Interrupt)\b|\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal)\b"
     r"|\b[Ff]ail(?:s|ed|ure)?\b|[Kk]illed\b|core dumped|[Ss]egmentation fault|HTTP/1\.[01]\" [45]\d\d\b"
     r"|\b(?:not|never|nothing|instead|only|but|wrong|hangs?|stuck|slow)\b|n't\b|\?(?:\s|$)"
 )
-WITHOUT_GPU = re.compile(r"Setting the available devices to be zero|\bGPU available: False\b")  # work on the CPU
-WARNING_LINE = re.compile(  # NCCL logs its errors as WARN, Kubernetes its own as `Warning  FailedMount  2m`
+WITHOUT_GPU = lazy_pattern(r"Setting the available devices to be zero|\bGPU available: False\b")  # work on the CPU
+WARNING_LINE = lazy_pattern(  # NCCL logs its errors as WARN, Kubernetes its own as `Warning  FailedMount  2m`
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|\b[Ww]arning:"
     r"|^\W*[Ww]arning\b(?!\s{1,12}[A-Z]\w+\s{1,12}(?:\d+[smhd]|<))"
 )
 
-SUCCESS = re.compile(
+SUCCESS = lazy_pattern(
     r"\b(\d{1,3})/\1\s+(?:Running|Completed)\b|\bOK$|\b(?:[Ss]ucceeded|[Ss]uccessfully|COMPLETED)\b", re.MULTILINE
 )
 
 # A sentence about a state or an instruction: `CUDA is available`, `The quota is 20 GB`, `Use srun --mpi=pmix`.
-STATE = re.compile(
+STATE = lazy_pattern(
     r"(?i)\b(?:is|are|was|were|has|have|had|available|running|active|healthy|ready|valid|true|ok"
     r"|satisfied|created|saved|completed|finished)\b|^\W*(?:use|set|run|pass)\b"
 )
-NO_ERRORS = re.compile(r"(?i)\b(?:0|no|zero|without) (?:\w+ )?errors?\b|\bnot required\b|^\W*none\W*$", re.MULTILINE)
-ADVERSE = re.compile(  # words with which people describe that something does not work
+NO_ERRORS = lazy_pattern(
+    r"(?i)\b(?:0|no|zero|without) (?:\w+ )?errors?\b|\bnot required\b|^\W*none\W*$", re.MULTILINE
+)
+ADVERSE = lazy_pattern(  # words with which people describe that something does not work
     r"(?i)\b(?:no|none|nobody|neither|without|missing|absent|lack(?:s|ing)?|can ?not|unable|impossible|too|false)\b"
     r"|\b(?:errors?|exceptions?|fail\w*|crash\w*|abort\w*|kill(?:s|ed)|dies?|died|broken?|breaks|hang(?:s|ing)?|hung"
     r"|stops?|stopped|stall\w*|stuck|freez\w*|lost|loses?|drop(?:s|ped)|removed|disappear\w*|gone|down)\b"
@@ -45,12 +49,12 @@ ADVERSE = re.compile(  # words with which people describe that something does no
 )
 
 # A library selects another implementation and continues.
-FALLBACK_LINE = re.compile(
+FALLBACK_LINE = lazy_pattern(
     r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b[Uu]sing [^\n]{2,60} instead\b"
     r"|\b[Ss]kipping (?:the )?(?:compil|build|optional)|\bwill be compiled at runtime\b"
 )
 # Words of a program about its run or its machine, which a list of requirements in a documentation does not have.
-OF_A_RUN = re.compile(
+OF_A_RUN = lazy_pattern(
     r"(?:\b|[a-z])(?:Error|Exception|Warning)\b|\b(?:ERROR|FATAL|CRITICAL|WARN(?:ING)?|INFO|NCCL)\b|\b[Ee]rror|Traceback"
     r"|\b[Ff]ail(?:s|ed|ure|ing)?\b|\b[Aa]ssert|\b(?:got|found|detected|current(?:ly)?|have|has|but|however|cannot|unable"
     r"|[Cc]rash\w*|[Uu]nsupported|[Dd]isabl\w+|[Ff]alling|[Ss]kipp\w+|must)\b"
@@ -59,7 +63,7 @@ OF_A_RUN = re.compile(
     r"|^[\w.-]{2,40}==\d[\w.+]*$",  # an installed release, as a report lists it
     re.MULTILINE,
 )
-NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
+NAMED_ERROR = lazy_pattern(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
 
 
 def fails_elsewhere(text: str) -> bool:
@@ -80,7 +84,7 @@ def works_at_end(text: str) -> bool:
 
 
 # A complete sentence: `xformers 0.0.33 requires torch 2.9.0.`
-REQUIREMENT = re.compile(r"\b(?:requires?|needs?|supports?)\b[^?\n]*\.\s*$")
+REQUIREMENT = lazy_pattern(r"\b(?:requires?|needs?|supports?)\b[^?\n]*\.\s*$")
 
 
 def is_requirement(text: str) -> bool:

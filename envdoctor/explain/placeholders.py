@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import Install, Notation, Remedy, Step, UserCommand, either, parse_step
 from envdoctor.knowledge.header_packages import package_of_header
@@ -18,15 +19,15 @@ from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part, satisfies
 from envdoctor.knowledge.wheel_cuda import fitting_wheels
 
-PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
+PLACEHOLDER = lazy_pattern(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
-SAFE_VALUE = re.compile(r"[\w./:+=@ -]+")
-SAFE_IN_TEXT = re.compile(r"[\w./:+=@ \[\],<>!~()*%^-]+")
-REQUIREMENT = re.compile(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
+SAFE_VALUE = lazy_pattern(r"[\w./:+=@ -]+")
+SAFE_IN_TEXT = lazy_pattern(r"[\w./:+=@ \[\],<>!~()*%^-]+")
+REQUIREMENT = lazy_pattern(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
 TRAILING = ",.;:'\"` "  # after a requirement in a sentence
 # The bound that cures a cause: a package that is too old is not replaced by an older one.
 BOUNDS = {"library-too-old": ">", "transformers-too-new": "<", "numpy2-abi": "<"}
-SAFE_REQUIREMENT = re.compile(r"[\w.][\w./:+=@ \[\],<>!~-]*")
+SAFE_REQUIREMENT = lazy_pattern(r"[\w.][\w./:+=@ \[\],<>!~-]*")
 # Distributions by the stems of files and modules in error texts. A name that is not here is not one of a package.
 DISTRIBUTIONS = (
     (r"flash_attn(?:_2_cuda|_cuda|_gpu)?", "flash-attn"),

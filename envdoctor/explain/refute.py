@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.architectures import capability_of, runs_native
 from envdoctor.knowledge.versions import satisfies
 
-_BOUND = re.compile(r"[<>=!~]=?=?\s*[\w.*+]+")
+_BOUND = lazy_pattern(r"[<>=!~]=?=?\s*[\w.*+]+")
 
 
 def refutation(cause: str, machine: Machine, stack: Stack) -> str:

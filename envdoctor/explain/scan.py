@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import html
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Container, Iterator
 from functools import cache, lru_cache
 from itertools import accumulate
 from typing import BinaryIO
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.side_lines import without_notes
@@ -34,17 +34,17 @@ TRIES_PER_BLOCK = 200  # windows per literal and block
 EXCERPT_BYTES = 32 << 10  # of the start and of the end, for the facts in the text
 WATCHDOG_LINES = 1000  # reports of the NCCL watchdog, of all ranks together
 # Prefixes of loggers, launchers and containers, removed before wrapped messages are joined.
-PREFIX = re.compile(
+PREFIX = lazy_pattern(
     r"(?:[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
 # What web pages and typists do to a message.
-ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\))")
-ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
-SPACES = re.compile(r"[ \t]{2,}")
-MARKDOWN_ESCAPE = re.compile(r"\\([_*`<>#\[\]])")
-GLUED_SYMBOL = re.compile(r"(?<=undefined symbol:)(?=_)")  # the loader prints a space
+ANSI = lazy_pattern(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\))")
+ENTITY = lazy_pattern(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
+SPACES = lazy_pattern(r"[ \t]{2,}")
+MARKDOWN_ESCAPE = lazy_pattern(r"\\([_*`<>#\[\]])")
+GLUED_SYMBOL = lazy_pattern(r"(?<=undefined symbol:)(?=_)")  # the loader prints a space
 TYPOGRAPHY: dict[int, str] = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x2032), "'"),  # single quotation marks, prime
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x2033), '"'),
@@ -52,10 +52,10 @@ TYPOGRAPHY: dict[int, str] = {
 }
 ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of one word
-QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, that is not optional already
+QUOTE_IN_PATTERN = lazy_pattern(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
-WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
+WATCHDOG_LINE = lazy_pattern(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 
 
 class Scan(Record, frozen=True):

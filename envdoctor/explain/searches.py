@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.explain.literal_index import literal_index
 from envdoctor.knowledge.symptoms import SymptomTable
@@ -16,7 +17,7 @@ WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
 # are small, and after MAX_SECONDS its search ends. The other patterns are not limited.
 SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
-WORD = re.compile(r"[A-Za-z_]{3,}")
+WORD = lazy_pattern(r"[A-Za-z_]{3,}")
 UNKNOWN_MEMBER = (
     r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
     r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
@@ -25,10 +26,10 @@ UNKNOWN_MEMBER = (
     r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # The names of an import are no messages: `from huggingface_hub.errors import LocalEntryNotFoundError`.
-IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
+IMPORT = lazy_pattern(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 # A line of source code that is a string literal: a part of a message that a program may print.
-LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
-ADVICE = re.compile(r"\s*If you (?:get|see) .{0,120}\bmight be the cause\b")  # of a warning of bitsandbytes
+LITERAL_LINE = lazy_pattern(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
+ADVICE = lazy_pattern(r"\s*If you (?:get|see) .{0,120}\bmight be the cause\b")  # of a warning of bitsandbytes
 
 
 class Hit(Record, frozen=True):

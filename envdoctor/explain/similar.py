@@ -7,13 +7,13 @@ matches: the result is a suggestion with a measured percentage below that of a t
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection
 from functools import cache
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
@@ -25,15 +25,17 @@ LEAST_SIMILARITY = 0.5  # of the words of the text and of the known message
 LEAST_OF_MESSAGE = 0.65  # for the message of an exception, whose wording is exact and in no pattern
 LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known message
 MOST_CAUSES = 3
-EXCEPTION = re.compile(r"\w(?:Error|Exception): |: error: argument ")  # the latter of argparse
-QUOTED = re.compile(r"'([\w.]+)'")
-DOTTED = re.compile(r"\b([a-z]\w+)\.[a-z]\w+\b(?!/)")  # numpy.int64: the known message is about a name of this module
+EXCEPTION = lazy_pattern(r"\w(?:Error|Exception): |: error: argument ")  # the latter of argparse
+QUOTED = lazy_pattern(r"'([\w.]+)'")
+DOTTED = lazy_pattern(
+    r"\b([a-z]\w+)\.[a-z]\w+\b(?!/)"
+)  # numpy.int64: the known message is about a name of this module
 # The part that every failed assertion of torch shares: the expression before it is the message.
-ASSERTION = re.compile(
+ASSERTION = lazy_pattern(
     r'INTERNAL ASSERT FAILED(?: at "[^"\n]{1,200}":\d+)?,? ?(?:please report a bug to PyTorch\.?)?'
 )
-WORD = re.compile(r"[a-z]{2,}|\d{3,}")
-WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
+WORD = lazy_pattern(r"[a-z]{2,}|\d{3,}")
+WORD_START = lazy_pattern(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
 
 def words_of(text: str) -> frozenset[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.missing_modules import BUILT_FOR_THE_MACHINE, is_known, package_of
@@ -20,12 +21,12 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.redact.output import without_secrets
 
-ERROR_LINE = re.compile(
+ERROR_LINE = lazy_pattern(
     r"(?:^|[\s|:\]])(?:[\w.]{0,80}\.)?(?P<type>\w{2,40}(?:Error|Exception)|Exception)(?:\[\w+\])?: ?(?P<message>.*)"
     r"|\b(?P<level>ERROR|CRITICAL|FATAL)\b(?P<logged>.*)"
 )
 # A line after the message: a frame, a prompt, or the installed releases that people add.
-NEXT_LINE = re.compile(
+NEXT_LINE = lazy_pattern(
     r"\s*(?:File \"|Traceback|During handling|The above exception|raise |\^+|```|[$>#] ?"
     r"|[\w.-]{2,40}(?:==| |: )v?\d|$)"
 )
@@ -41,7 +42,7 @@ def _shapes(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(re.sub("NAME|KIND|VERSION", lambda found: parts[found[0]], each)) for each in patterns)
 
 
-OF_INSTALLATION = re.compile(
+OF_INSTALLATION = lazy_pattern(
     r"(?i)\binstall|\bis (?:required|needed)\b[^.\n]{0,60} but (?:it )?is not (?:available|found)\b"
     r"|^\S+ is (?:required (?:for|to (?!be\b))|not available for )|^\S{2,60} requires \S{2,40}[.!]?$"
 )
@@ -70,19 +71,21 @@ MISSING_IN_AN_IMPORT = _shapes(
     r"NAMEKIND (?:not (?:found|available)|could not be (?:found|imported|loaded))",
     r"(?:[Uu]nable to|[Cc]ould not|[Cc]annot|[Ff]ailed to) (?:import|find) (?:the )?NAMEKIND(?:$|[.,:;])",
 )
-PIP_INSTALL = re.compile(r"\bpip3? install (?P<words>[^`\n]{1,200})")
-PACKAGE_WORD = re.compile(r"['\"(]*(?P<name>[A-Za-z][\w.-]*\w)(?:\[[\w,-]+\])?(?:[<>=!~]=?[\w.,<>=!*]+)?['\").,;:]*$")
-OPTION = re.compile(r"-{1,2}[\w-]+$")
-OPTIONAL = re.compile(r"(?i)\bif you (?:want|wish|would like|prefer)\b[^.]*$")  # another way to do it
-SENTENCE_END = re.compile(r"[.;!?]\s+(?=[A-Z(`'\"])")
+PIP_INSTALL = lazy_pattern(r"\bpip3? install (?P<words>[^`\n]{1,200})")
+PACKAGE_WORD = lazy_pattern(
+    r"['\"(]*(?P<name>[A-Za-z][\w.-]*\w)(?:\[[\w,-]+\])?(?:[<>=!~]=?[\w.,<>=!*]+)?['\").,;:]*$"
+)
+OPTION = lazy_pattern(r"-{1,2}[\w-]+$")
+OPTIONAL = lazy_pattern(r"(?i)\bif you (?:want|wish|would like|prefer)\b[^.]*$")  # another way to do it
+SENTENCE_END = lazy_pattern(r"[.;!?]\s+(?=[A-Z(`'\"])")
 # What is wrong is not that a package is missing.
-OTHER_STATE = re.compile(
+OTHER_STATE = lazy_pattern(
     r"(?i)\b(?:too new|downgrade|uninstall|incompatible|conflict\w*|already installed"
     r"|install(?:ation|er)? (?:failed|timed)|failed to install|(?:proper|right|matching|other) [\w-]{0,40} ?version"
     r"|reinstall|rebuild|not supported|unsupported)\b"
 )
-NOT_TOO_OLD = re.compile(r"(?i)\b(?:too new|downgrade|uninstall|conflict\w*|unsupported)\b")
-NOT_THERE = re.compile(r"(?i)\bnot (?:\w+ )?(?:installed|found|available|importable)|\bneed to install|\bmissing\b")
+NOT_TOO_OLD = lazy_pattern(r"(?i)\b(?:too new|downgrade|uninstall|conflict\w*|unsupported)\b")
+NOT_THERE = lazy_pattern(r"(?i)\bnot (?:\w+ )?(?:installed|found|available|importable)|\bneed to install|\bmissing\b")
 
 MINIMUM = _shapes(
     r"NAME(?: version)? ?(?:>=?|\u2265) ?VERSION(?![\w.]*,? ?(?:<|!=))",
@@ -97,13 +100,13 @@ NEWER = _shapes(
     r"(?:newer|latest|more recent|recent) (?:versions? |releases? )?(?:of )?(?:the )?NAME",
     r"NAME(?:'s)?(?: version)? is (?:too old|outdated)",
 )
-REQUIRED = re.compile(
+REQUIRED = lazy_pattern(
     r"(?i)\b(?:requir\w*|needs?|must|should be|make sure|ensure|only|support\w*|please|upgrade|update|install\w*"
     r"|too old|expected|at least|minimum)\b"
 )
-UPGRADE = re.compile(r"(?i)\b(?:up-?(?:grade|date)|newer|latest|older|too old|outdated)\b")
+UPGRADE = lazy_pattern(r"(?i)\b(?:up-?(?:grade|date)|newer|latest|older|too old|outdated)\b")
 # Words of a message about releases, not about the arguments of a function.
-OF_RELEASES = re.compile(r"(?i)\b(?:version|installed|upgrade|update|pip|release)\b")
+OF_RELEASES = lazy_pattern(r"(?i)\b(?:version|installed|upgrade|update|pip|release)\b")
 # The releases of these are no packages: their cause is another one, or the number is not a release.
 OTHER_PRODUCTS = {
     "python": "python-unsupported",

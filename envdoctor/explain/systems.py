@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import (
     Install,
     Remedy,
@@ -44,13 +45,13 @@ LINUX_ONLY = frozenset({
     "getenforce", "getent", "ip", "ubuntu-drivers", "rocm-smi", "modprobe", "nvidia-ctk", "nvidia-modprobe", "dmesg",
 })  # fmt: skip
 LACKS: dict[System, frozenset[str]] = {"linux": frozenset(), "windows": UNIX_ONLY, "mac": LINUX_ONLY}
-FILTER = re.compile(r"\s*\|\s*(?:grep|head|tail|sort|wc)\b.*$")
-PARTS = re.compile(r"\s*;\s*(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)(?=(?:[^']*'[^']*')*[^']*$)")
-WHICH = re.compile(r"which(?: -a)? ([\w +.-]{1,60})")
+FILTER = lazy_pattern(r"\s*\|\s*(?:grep|head|tail|sort|wc)\b.*$")
+PARTS = lazy_pattern(r"\s*;\s*(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)(?=(?:[^']*'[^']*')*[^']*$)")
+WHICH = lazy_pattern(r"which(?: -a)? ([\w +.-]{1,60})")
 # What a shell of Windows does not understand: variables, substitutions, files of Unix.
-UNIX_SHELL = re.compile(r"\$[\w({]|/dev/|/(?:proc|sys|etc|usr|tmp|var|opt)/|~/|<<|^[A-Z0-9_]+=|&&|\|\|")
+UNIX_SHELL = lazy_pattern(r"\$[\w({]|/dev/|/(?:proc|sys|etc|usr|tmp|var|opt)/|~/|<<|^[A-Z0-9_]+=|&&|\|\|")
 
-LINUX_FILE = re.compile(r"/dev/(?!null)|/(?:proc|sys)/|/usr/(?:lib|local/(?:cuda|nvidia))")
+LINUX_FILE = lazy_pattern(r"/dev/(?!null)|/(?:proc|sys)/|/usr/(?:lib|local/(?:cuda|nvidia))")
 
 
 def system_of(signals: Container[str]) -> System:

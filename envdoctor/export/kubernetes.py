@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.images import PYTHON
 from envdoctor.export.stack import ExportedFile, LockedStack, comment_lines, heading
@@ -71,7 +72,7 @@ LIMITS = """\
             limits:
               nvidia.com/gpu: "@@GPUS@@"
 """
-IMAGE = re.compile(r"[\w][\w.:/@-]{0,255}")
+IMAGE = lazy_pattern(r"[\w][\w.:/@-]{0,255}")
 
 
 def kubernetes(stack: LockedStack, image: str, gpus: int) -> ExportedFile:

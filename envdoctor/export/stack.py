@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.text import one_line
@@ -17,7 +18,7 @@ from envdoctor.profiles.notebooks import require_environment
 
 # Variables that shells, loaders, interpreters and installers use. In an untrusted profile they could run programs or
 # change the package sources.
-UNSAFE_VARIABLES = re.compile(
+UNSAFE_VARIABLES = lazy_pattern(
     r"PATH|HOME|IFS|ENV|SHELL|CDPATH|PS\d|BASH.*|SHELLOPTS|PROMPT_.*|LD_.*|GCONV_PATH|PYTHON(STARTUP|HOME|PATH|INSPECT)|"
     r"GIT_.*|PIP_.*|UV_.*|CONDA_.*|VIRTUAL_ENV|SSL_.*|(HTTPS?|ALL|NO)_PROXY|.*_proxy|CC|CXX|EDITOR|PAGER|BROWSER"
 )

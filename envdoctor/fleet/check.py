@@ -17,6 +17,7 @@ from envdoctor.core import processes as process
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.options import Option
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.fleet import transport
@@ -29,7 +30,7 @@ from envdoctor.fleet.records import FleetCheckResult, Method, NodeReport
 
 HINT = "envdoctor fleet check node1,node2,node3"
 MAX_PARALLEL = 256  # ssh processes at a time, of some MiB each
-AVAILABLE = re.compile(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of SLURM nodes on which a job can run
+AVAILABLE = lazy_pattern(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of SLURM nodes on which a job can run
 
 
 class FleetRequest(Record, frozen=True, kw_only=True):

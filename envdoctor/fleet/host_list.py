@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 
 MAX_NODES = 100_000
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%\[\],-]*")
+NAME = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:@%\[\],-]*")
 HINT = "envdoctor fleet check --hosts node1,node2"
 
 

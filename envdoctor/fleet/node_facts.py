@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.fleet.records import NodeFacts, NodeReport
 
 GIB = 1 << 30
-VIRTUAL = re.compile(
+VIRTUAL = lazy_pattern(
     r"lo|(?:veth|docker|br-|virbr|cali|cni|flannel|tap|tun|ifb|podman|vnet|lxc|kube|nodelocaldns|dummy).*"
 )
-HARDWARE_THROTTLING = re.compile(r"hw|hardware|thermal|brake", re.IGNORECASE)
+HARDWARE_THROTTLING = lazy_pattern(r"hw|hardware|thermal|brake", re.IGNORECASE)
 MODEL_SPACE_GIB = 50  # a model of 7 billion parameters in bfloat16 and its download need 30 GB
 # Xids that need a reset or a repair (https://docs.nvidia.com/deploy/xid-errors): memory, NVLink, off the bus.
 SEVERE_XIDS = {48, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 154}
-NCCL = re.compile(r"nvidia-nccl-cu\d+|nccl")
+NCCL = lazy_pattern(r"nvidia-nccl-cu\d+|nccl")
 
 
 def read_facts(report: NodeReport) -> tuple[NodeReport, NodeFacts]:

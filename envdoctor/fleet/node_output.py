@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import zlib
 from typing import Any
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import single_lines
 from envdoctor.fleet.records import Clock, Failure, NodeReport
 
 REPORT_BYTES = 32 << 20  # of one node, decompressed; the check of a large environment has less than 1 MiB
-LINE = re.compile(r"envdoctor-fleet (clock|report|nodes|failed) (\S+) (.*)")
+LINE = lazy_pattern(r"envdoctor-fleet (clock|report|nodes|failed) (\S+) (.*)")
 CHECK_FAILURES = {
     "hung": "`{command}` did not end on the node within {seconds:.0f} s",
     "flood": "`{command}` printed over 8 MiB",

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 
-LINE = re.compile(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
+LINE = lazy_pattern(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
 SILENT_SECONDS = 4.0  # eight heartbeats
 SLOW_FACTOR = 2.5  # of the median over all ranks: more than shared CPU cores explain
 

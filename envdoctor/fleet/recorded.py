@@ -12,12 +12,13 @@ import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.files import read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import single_lines
 from envdoctor.fleet.node_output import parse_envelope
 from envdoctor.fleet.records import Clock, NodeReport
 
 FILE_BYTES = 32 << 20
-NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
+NODE_NAME = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
 HINT = "envdoctor check --format json > nodes/$(hostname).json"
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any, Literal
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import (
@@ -30,8 +31,8 @@ Failure = Literal[
 ]  # fmt: skip
 
 STARTERS = {"slurm": ("srun", "--pty", "--nodelist={node} ", "bash -c "), "ssh": ("ssh", "-t", "{node} ", "")}
-NEEDS_SHELL = re.compile(r"[^\w\s./:=@%+,-]|^ulimit ")  # quotes, pipes, variables, a built-in command
-NEEDS_TERMINAL = re.compile(r"\bsudo\b")  # for the password
+NEEDS_SHELL = lazy_pattern(r"[^\w\s./:=@%+,-]|^ulimit ")  # quotes, pipes, variables, a built-in command
+NEEDS_TERMINAL = lazy_pattern(r"\bsudo\b")  # for the password
 
 
 def on_node(method: str, node: str, command: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin
 from envdoctor.knowledge.versions import public_part, satisfies
@@ -12,10 +13,10 @@ from envdoctor.resolution.index_facts import InstalledSet, RejectedRelease
 
 MAX_USERS = 30  # releases of which the files are read
 MAX_FILES = 400  # of one release, that importing it runs
-_ASSERTS = re.compile(
+_ASSERTS = lazy_pattern(
     r"^assert\b|^if .*__version__|^(?:\w+\.)?require_version(?:_core)?\(|^if .*version", re.MULTILINE
 )
-_VERSION = re.compile(r"__version__|require_version")
+_VERSION = lazy_pattern(r"__version__|require_version")
 
 
 def rejected_releases(names: SetNames, installed: InstalledSet) -> Iterator[RejectedRelease]:

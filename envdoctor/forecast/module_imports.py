@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from envdoctor.core.import_guards import permits_absence
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.forecast.kept_imports import KeptImports, ParsedModule
 from envdoctor.forecast.uses import catches_missing, imported_tops
 from envdoctor.package_index.python_library import module_name
@@ -18,12 +19,12 @@ from envdoctor.resolution.index_facts import CodeImport
 
 MAX_MODULES = 400  # that are parsed of one wheel
 _MAX_BYTES = 12 << 20
-_OTHER = re.compile(
+_OTHER = lazy_pattern(
     r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|demos?|_?vendor(?:ed)?|third_party|scripts?|docs?"
     r"|contrib|integrations?|plugins?|backends?|community|deprecated|experimental|conftest\.py|test_\w+\.py"
     r"|\w+_test\.py)(?:/|$)"
 )
-_SCRIPT = re.compile(r"^if __name__ ==", re.MULTILINE)  # which users of the package do not import
+_SCRIPT = lazy_pattern(r"^if __name__ ==", re.MULTILINE)  # which users of the package do not import
 
 
 class ModuleImports:

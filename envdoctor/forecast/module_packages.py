@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from envdoctor.core.cached_files import cached_file, keep
 from envdoctor.core.files import read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.wheels import Pin, Wheels
@@ -17,9 +17,9 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 
 FOLDER = "wheel-modules"
-_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
-_NAME = re.compile(r"[\"']([A-Za-z_]\w*(?:\.\w+)*)[\"']")
-_MODULE = re.compile(r"([A-Za-z_]\w*)(?:/.*\.(?:py|so)|(?:\.[\w-]+)?\.so|\.py)")
+_DATA = lazy_pattern(r"[^/]+\.data/(?:purelib|platlib)/")
+_NAME = lazy_pattern(r"[\"']([A-Za-z_]\w*(?:\.\w+)*)[\"']")
+_MODULE = lazy_pattern(r"([A-Za-z_]\w*)(?:/.*\.(?:py|so)|(?:\.[\w-]+)?\.so|\.py)")
 
 
 def modules_of_wheels(wheels: Wheels, pins: Iterable[Pin]) -> dict[Pin, frozenset[str] | None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import PurePath
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.forecast.records import YOUR_CODE, Break, Kind
 from envdoctor.forecast.uses import FileAttributes, Use, Uses
@@ -15,7 +16,7 @@ from envdoctor.package_index.python_library import Found, Library
 
 MAX_PLACES = 4  # of one break
 # Functions whose result callers test or unpack, also private ones that other packages call.
-PREDICATE = re.compile(r"(?:is|has|get|check)?_\w+$")
+PREDICATE = lazy_pattern(r"(?:is|has|get|check)?_\w+$")
 SCALARS = {"bool", "str", "int", "float", "bytes"}
 CONTAINERS = {"list", "dict", "tuple", "set"}
 

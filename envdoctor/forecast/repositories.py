@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_PAGES = re.compile(r"https?://([\w-]+)\.github\.io/([\w.-]+)")
-REPOSITORY = re.compile(r"(?:github|gitlab)\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?:[@/#]|$)")
+from envdoctor.core.patterns import lazy_pattern
+
+_PAGES = lazy_pattern(r"https?://([\w-]+)\.github\.io/([\w.-]+)")
+REPOSITORY = lazy_pattern(r"(?:github|gitlab)\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?:[@/#]|$)")
 
 
 def repositories(urls: Iterable[str]) -> set[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.core.files import read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.forecast.records import YOUR_CODE, Break
 from envdoctor.forecast.wheels import Pin, Wheels, is_foreign
 from envdoctor.package_index.wheel_metadata import console_scripts_of
 
-SHELL_FILES = re.compile(r".*\.(?:sh|bash|slurm|sbatch|ya?ml|mk)|(?:.*\.)?(?:Docker|Container|Make)file(?:\..*)?")
+SHELL_FILES = lazy_pattern(r".*\.(?:sh|bash|slurm|sbatch|ya?ml|mk)|(?:.*\.)?(?:Docker|Container|Make)file(?:\..*)?")
 # A program at the beginning of a line, after an operator, or after a word that starts another one.
-PROGRAM = re.compile(
+PROGRAM = lazy_pattern(
     r"(?:^[ \t-]*|[;&|][ \t]*)(?:(?:RUN|srun|exec|run:|nohup|time|uv run)[ \t]+)*([A-Za-z][\w.-]+)(?![\w=:(])"
 )
 MAX_LINES = 20_000  # of one file

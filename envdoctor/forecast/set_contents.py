@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import RequestFailed
 from envdoctor.forecast.set_names import SetNames
 from envdoctor.forecast.wheels import Pin, Wheels
@@ -19,14 +19,14 @@ MAX_OLDER = 40  # releases of a package whose metadata are read, when pip refuse
 MAX_WHEELS = 25  # of a set of which compiled modules are read
 _LAST_NUMPY_1_DAY = "2025-06-30"  # few wheels were built with NumPy 1 one year after NumPy 2.0
 _PIP_REFUSES_DAY = "2024-06-20"  # of pip 24.1, which refuses versions and specifiers outside of PEP 440
-_EXTENSION = re.compile(r"\.[\w-]+\.so$|\.so$")
+_EXTENSION = lazy_pattern(r"\.[\w-]+\.so$|\.so$")
 # What distinguishes the names of packages that are often builds of the same project.
-_VARIANT = re.compile(
+_VARIANT = lazy_pattern(
     r"^(?:python|py)-?|-?(?:python|py|binary|headless|contrib|simd|gpu|cpu|full|lite|slim|nightly|cu\d+|rocm|ng|next)(?=-|$)"
 )
 _SAME_MODULE = ({"fitz", "pymupdf"}, {"crypto", "pycrypto", "pycryptodome"}, {"pil", "pillow", "pillow-simd"})
 _MAX_NAMED = 4  # pairs of named packages whose files are compared
-_NOT_IMPORTED = re.compile(
+_NOT_IMPORTED = lazy_pattern(
     r"(?:^|/)(?:tests?|docs?|examples?|benchmarks?|scripts?)(?:/|\.py$)|^setup\.py$|^conftest\.py$"
 )
 

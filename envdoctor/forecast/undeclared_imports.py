@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
 from envdoctor.forecast.set_names import SetNames, distributions_of
@@ -24,7 +25,7 @@ _SHARED = frozenset({
     "sphinxcontrib", "backports", "jaraco", "paste", "intel", "mpl_toolkits", "IPython", "__main__",
 })  # fmt: skip
 _WITHOUT_SETUPTOOLS = ">=3.12"  # Pythons whose new environments have no setuptools, and so no pkg_resources
-_BUILD_FILES = re.compile(r"(?:^|/)setup\.py$")
+_BUILD_FILES = lazy_pattern(r"(?:^|/)setup\.py$")
 
 _Import = tuple[UseKind, CodeImport]
 

@@ -18,24 +18,25 @@ from functools import cached_property
 import msgspec
 
 from envdoctor.core.import_guards import permits_absence
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.import_statements import catches
 from envdoctor.package_index.python_modules import Function, parse_source
 
 # An import, or a call that returns a module if it is installed: np = get_module("numpy").
 _LAZY_CALLS = "get_module|import_module|importorskip|lazy_import"
 _LAZY_NAMES = tuple(_LAZY_CALLS.split("|"))
-_LAZY = re.compile(rf"""\b(?:{_LAZY_CALLS})\(\s*['"](\w+)['"]""")
-_IMPORT = re.compile(r"\n[ \t]*(?:from|import)[ \t]+(\w+)")  # `^` would be tried at each character
+_LAZY = lazy_pattern(rf"""\b(?:{_LAZY_CALLS})\(\s*['"](\w+)['"]""")
+_IMPORT = lazy_pattern(r"\n[ \t]*(?:from|import)[ \t]+(\w+)")  # `^` would be tried at each character
 # Directories whose files a user of a package does not import.
-_OTHER = re.compile(
+_OTHER = lazy_pattern(
     r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|_?vendor(?:ed)?|third_party|scripts?)/"
 )
 _GUARDING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException", "TypeError"}
 _GUARDING_NAMES = _GUARDING - {"ImportError", "ModuleNotFoundError"}  # of attributes: np.bool8
-_CONDITION = re.compile(
+_CONDITION = lazy_pattern(
     r"version|TYPE_CHECKING|__name__|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
 )
-_AVAILABLE = re.compile(r"available|installed|find_spec|_import|support|is_", re.IGNORECASE)
+_AVAILABLE = lazy_pattern(r"available|installed|find_spec|_import|support|is_", re.IGNORECASE)
 _FLAT_FIELDS = {
     "asname", "attr", "conversion", "ctx", "id", "kind", "level", "module", "op", "ops", "simple", "type_comment",
 }  # fmt: skip

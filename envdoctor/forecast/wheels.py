@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from envdoctor.core.cached_files import cached_file, keep
 from envdoctor.core.files import LISTING_BYTES, read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.records import Unread
@@ -30,7 +30,7 @@ USES_FOLDER = "wheel-uses-3"  # increase the number when Uses changes
 # Packages of shared libraries, whose few Python files other packages do not import.
 LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
 
-_POST_RELEASE = re.compile(r"\.?post\d+$")
+_POST_RELEASE = lazy_pattern(r"\.?post\d+$")
 _PAGE, _METADATA, _SOURCES = "its page on the index", "METADATA", "Python sources"
 _PROGRAMS = "entry_points.txt"
 K = TypeVar("K")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EnvdoctorError, Refused
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
@@ -17,7 +18,7 @@ from envdoctor.knowledge.notebook_services import is_kept
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
 
 SECONDS = 60 * 60.0
-LINE = re.compile(r"^ (?P<sign>[-+~]) (?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>\S+)", re.MULTILINE)
+LINE = lazy_pattern(r"^ (?P<sign>[-+~]) (?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>\S+)", re.MULTILINE)
 
 
 class PackageChange(Record, frozen=True):

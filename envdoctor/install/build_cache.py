@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import filecmp
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from envdoctor.core.patterns import lazy_pattern
+
 # The directory names of build_step.py: a package and a digest of its build inputs. A directory that a killed `clean`
 # left half removed has a longer name.
-BUILD_FOLDER = re.compile(r"(?P<package>[a-z0-9.-]+)-[0-9a-f]{16}")
+BUILD_FOLDER = lazy_pattern(r"(?P<package>[a-z0-9.-]+)-[0-9a-f]{16}")
 
 
 def unused_builds(folder: Path, environments: Sequence[Path]) -> list[Path]:

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Machine, Stack, known
 from envdoctor.core.remedies import Setting, SetVariable, UnsetVariable
 from envdoctor.install.remedy_plan import Fixable, remaining_findings, worse_findings
 from envdoctor.install.shell_block import name_of
 from envdoctor.rules import evaluate
 
-REDACTED = re.compile(r"//\*\*\*@|\(set\)")  # a value that check does not show, and that a remedy repeats
-REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::\+([^{}]*))?\})")
+REDACTED = lazy_pattern(r"//\*\*\*@|\(set\)")  # a value that check does not show, and that a remedy repeats
+REFERENCE = lazy_pattern(r"\$(?:(\w+)|\{(\w+)(?::\+([^{}]*))?\})")
 
 
 def after_settings(variables: Mapping[str, str], settings: Iterable[Setting]) -> dict[str, str]:

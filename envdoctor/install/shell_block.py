@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Setting, SetVariable, command_of
 
 BEGIN, END = "# >>> envdoctor fix >>>", "# <<< envdoctor fix <<<"
 COMMENT = "# Written by `envdoctor fix --write`. Remove the block to undo it."
-VARIABLE = re.compile(r"(?:export\s+(\w+)=|unset\s+(\w+)$)")
+VARIABLE = lazy_pattern(r"(?:export\s+(\w+)=|unset\s+(\w+)$)")
 # What schedulers read at the start of a job script: nothing may come before it.
-DIRECTIVE = re.compile(r"#!|#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM|flux:|\$)")
+DIRECTIVE = lazy_pattern(r"#!|#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM|flux:|\$)")
 # The start of ~/.bashrc on Debian, Ubuntu and Fedora.
-RETURN = re.compile(r"\*\)\s*return\b|^\[.*(?:\$-|\$\{?PS1).*(?:&&|\|\|)\s*return\b")
+RETURN = lazy_pattern(r"\*\)\s*return\b|^\[.*(?:\$-|\$\{?PS1).*(?:&&|\|\|)\s*return\b")
 
 
 def name_of(setting: Setting) -> str:

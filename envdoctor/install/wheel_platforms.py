@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from envdoctor.core.patterns import lazy_pattern
+
 # uv compares the tags in a wheel's WHEEL file, not those in its file name, by which it selected the wheel.
 # nvidia-cusparselt-cu12 and -cu13 for aarch64 name it after Arm's Server Base System Architecture:
 # "Tag: py3-none-manylinux2014_sbsa" (WHEEL of nvidia-cusparselt-cu13 0.8.1, read 2026-11-26).
 OTHER_NAMES = {"sbsa": "aarch64"}
-REPORTED = re.compile(r"^The package `(?P<name>[\w.-]+)` was built for a different platform$", re.MULTILINE)
-COUNT = re.compile(r"^Found (?P<count>\d+) incompatibilit(?:y|ies)$", re.MULTILINE)
+REPORTED = lazy_pattern(r"^The package `(?P<name>[\w.-]+)` was built for a different platform$", re.MULTILINE)
+COUNT = lazy_pattern(r"^Found (?P<count>\d+) incompatibilit(?:y|ies)$", re.MULTILINE)
 
 
 def are_for_this_platform(output: str, environment: Path, machine: str) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.paths import exists, expand_home, is_file, resolve_links
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Setting
 from envdoctor.core.shell_commands import shell_command
@@ -35,7 +36,7 @@ PROFILES = (
     ".envrc",
 )
 SHELL_SUFFIXES, REQUIREMENT_SUFFIXES = (".sh", ".bash", ".zsh"), (".txt", ".in")
-SHEBANG = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:ba|z|da|k)?sh\b")
+SHEBANG = lazy_pattern(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:ba|z|da|k)?sh\b")
 LARGEST_FILE = 1 << 20  # bytes
 EXPECTED = "a profile or a script of sh, bash or zsh, or a requirements file"
 # Files that people name, and why they are not changed.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.tables import TableRow, load_table
 
 # A name with the form of such a type: g5.12xlarge, ml.p4d.24xlarge of SageMaker, a3-highgpu-8g, Standard_ND96asr_v4.
-_TYPE = re.compile(
+_TYPE = lazy_pattern(
     r"(?i)(?<![\w.-])(?:ml\.|standard_)?("
     r"(?:p|gr?)\d[a-z]{0,2}(?:-b\d{3})?\.(?:metal|\d{0,2}x?large)"
     r"|a\d-\w{4,5}gpu-\d{1,2}g|g2-standard-\d{1,2}"

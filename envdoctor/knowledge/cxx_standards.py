@@ -7,23 +7,24 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 
 _TABLE = "cxx_standards.toml"
-_CPP_EXTENSION = re.compile(r"torch\.utils(?:\.| import )cpp_extension")
-_FLAG = re.compile(r"-std=(?:c|gnu)\+\+(\d\w)")
+_CPP_EXTENSION = lazy_pattern(r"torch\.utils(?:\.| import )cpp_extension")
+_FLAG = lazy_pattern(r"-std=(?:c|gnu)\+\+(\d\w)")
 _YEARS = {"1y": 14, "1z": 17, "2a": 20, "2b": 23}
 # The headers of the stable ABI do not require the standard of the others. Measured on 2026-11-29: torch 2.14.0.
-_OTHER_HEADERS = re.compile(r"TORCH_TARGET_VERSION|TORCH_STABLE_ONLY")
-_COMPUTED = re.compile(r"std[=:]c\+\+(?:[{%]|[\"'] *\+)")
-_OTHER_TARGET = re.compile(
+_OTHER_HEADERS = lazy_pattern(r"TORCH_TARGET_VERSION|TORCH_STABLE_ONLY")
+_COMPUTED = lazy_pattern(r"std[=:]c\+\+(?:[{%]|[\"'] *\+)")
+_OTHER_TARGET = lazy_pattern(
     r"darwin|mac|platform|win32|windows|os\.name|\bhip\b|rocm|\bnpu\b|\bmlu\b|musa|\bxpu\b|sycl", re.IGNORECASE
 )
-_OF_ENVIRONMENT = re.compile(r"\bos\.(?:environ|getenv)\b|\bgetenv\(")
+_OF_ENVIRONMENT = lazy_pattern(r"\bos\.(?:environ|getenv)\b|\bgetenv\(")
 _VALUE = r"(?:os\.)?(?:getenv|environ\.get)\([^()]*"
-_BY_DEFAULT = re.compile(rf"{_VALUE}, '0'\) == '0'|not (?:int\()?{_VALUE}\)+")
-_NEGATION = re.compile(r"\bnot\b|!=|linux", re.IGNORECASE)
+_BY_DEFAULT = lazy_pattern(rf"{_VALUE}, '0'\) == '0'|not (?:int\()?{_VALUE}\)+")
+_NEGATION = lazy_pattern(r"\bnot\b|!=|linux", re.IGNORECASE)
 
 
 class HeaderStandard(TableRow, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import bundled_driver, first_toolkit
 from envdoctor.knowledge.gpus import compute_capability
@@ -12,7 +13,7 @@ from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import MajorMinor, major_minor
 
 MAX_GPUS = 16
-COUNT = re.compile(r"(?P<gpu>.+?)x(?P<count>\d{1,2})")
+COUNT = lazy_pattern(r"(?P<gpu>.+?)x(?P<count>\d{1,2})")
 # The formats of the tensor cores that training uses, from this compute capability on.
 # docs.nvidia.com/cuda/cuda-c-programming-guide, "Tensor Cores"; docs.nvidia.com/cuda/parallel-thread-execution, mma.
 FORMATS = (((7, 0), "fp16"), ((8, 0), "bf16"), ((8, 0), "tf32"), ((8, 9), "fp8"), ((10, 0), "fp4"))

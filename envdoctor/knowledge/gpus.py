@@ -6,6 +6,7 @@ import re
 from functools import cache
 from typing import Literal
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import load_table
 
@@ -46,10 +47,10 @@ def gpu_models() -> tuple[GpuModel, ...]:
 
 # Names of vGPU profiles: the GPU with letters of its board, the memory in GiB and the kind of the profile.
 # docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide (read on 2026-11-28)
-VGPU_BOARD = re.compile(r"\b([ahlv]\d{2,3})(?:dx|xm|xl|fx|fl|d|l|x|s)(?=-\d{1,3}[abcq]\b)")
-GLUED_SUFFIX = re.compile(r"\b([2-5]0[5-9]0|10[5-8]0|16[56]0)(ti|super|d)\b")  # `5070Ti`, `5090D`
-PRO_BEHIND = re.compile(r"\brtx ?([2456][05]00) pro\b")  # `RTX 6000 Pro` is an RTX PRO 6000
-VGPU_RTX = re.compile(r"\b(?:grid )?rtx(?=a?\d{4}(?:p?-))")
+VGPU_BOARD = lazy_pattern(r"\b([ahlv]\d{2,3})(?:dx|xm|xl|fx|fl|d|l|x|s)(?=-\d{1,3}[abcq]\b)")
+GLUED_SUFFIX = lazy_pattern(r"\b([2-5]0[5-9]0|10[5-8]0|16[56]0)(ti|super|d)\b")  # `5070Ti`, `5090D`
+PRO_BEHIND = lazy_pattern(r"\brtx ?([2456][05]00) pro\b")  # `RTX 6000 Pro` is an RTX PRO 6000
+VGPU_RTX = lazy_pattern(r"\b(?:grid )?rtx(?=a?\d{4}(?:p?-))")
 
 
 @cache

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.tables import TableRow, load_table
 
 Action = Literal["isolate", "reset", "monitor"]
 # A line with one of these is about the driver: it is understood, known to be harmless, or at least recorded.
-OF_THE_DRIVER = re.compile(r"NVRM|\bS?Xid\b|RmInitAdapter|fallen off the bus", re.IGNORECASE)
+OF_THE_DRIVER = lazy_pattern(r"NVRM|\bS?Xid\b|RmInitAdapter|fallen off the bus", re.IGNORECASE)
 UNKNOWN_MESSAGE = "unknown"
 ACTIONS: tuple[Action, ...] = ("isolate", "reset", "monitor")  # worst first
 

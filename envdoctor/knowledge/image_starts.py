@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
@@ -25,8 +26,8 @@ SUFFIXES = {
 COMPARISONS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt, "=": operator.eq,
 }  # fmt: skip
-CONDITION = re.compile(r"(?P<name>[a-z]+)(?P<operator>>=|<=|!=|=|>|<)(?P<value>[\w.]+)")
-NUMBERS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
+CONDITION = lazy_pattern(r"(?P<name>[a-z]+)(?P<operator>>=|<=|!=|=|>|<)(?P<value>[\w.]+)")
+NUMBERS = lazy_pattern(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
 
 
 class StartRequirement(TableRow, frozen=True, kw_only=True):

@@ -19,11 +19,12 @@ import msgspec
 
 from envdoctor.core.directories import data_directory
 from envdoctor.core.files import read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 
 BUNDLED = Path(__file__).parent
 FORMAT = 1  # of the tables; raise it when a table gets a field that older envdoctor versions would misread
-VERSION = re.compile(r"\d{4}\.\d\d\.\d\d(?:\.\d{1,3})?")
+VERSION = lazy_pattern(r"\d{4}\.\d\d\.\d\d(?:\.\d{1,3})?")
 ROW_DATE = re.compile(rb'^date = "(\d{4}-\d\d-\d\d)"', re.MULTILINE)
 VARIABLE = "ENVDOCTOR_KNOWLEDGE"  # `bundled`, or a folder of tables
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.modules import spans_of_module
 from envdoctor.knowledge.names import Span
 
 MODELS = "transformers.models."
 # Families whose models need the code of transformers itself: none of them has code in its repository.
 _FAMILIES = (
-    (re.compile(r"qwen3[._]5[-_]\d"), "qwen3_5"),
-    (re.compile(r"qwen3-next-\d"), "qwen3_next"),
-    (re.compile(r"qwen3-vl-\d+b(?!-a)"), "qwen3_vl"),
-    (re.compile(r"qwen3-\d+b-a\d"), "qwen3_moe"),
-    (re.compile(r"qwen3-\d(?!\d*b-a)"), "qwen3"),
-    (re.compile(r"qwen2\.5-vl-\d"), "qwen2_5_vl"),
-    (re.compile(r"qwen2-vl-\d"), "qwen2_vl"),
-    (re.compile(r"qwen2(?:\.5)?-\d"), "qwen2"),
-    (re.compile(r"gemma-3n-"), "gemma3n"),
-    (re.compile(r"gemma-3-\d"), "gemma3"),
-    (re.compile(r"llama-4-"), "llama4"),
-    (re.compile(r"gpt-oss-\d"), "gpt_oss"),
+    (lazy_pattern(r"qwen3[._]5[-_]\d"), "qwen3_5"),
+    (lazy_pattern(r"qwen3-next-\d"), "qwen3_next"),
+    (lazy_pattern(r"qwen3-vl-\d+b(?!-a)"), "qwen3_vl"),
+    (lazy_pattern(r"qwen3-\d+b-a\d"), "qwen3_moe"),
+    (lazy_pattern(r"qwen3-\d(?!\d*b-a)"), "qwen3"),
+    (lazy_pattern(r"qwen2\.5-vl-\d"), "qwen2_5_vl"),
+    (lazy_pattern(r"qwen2-vl-\d"), "qwen2_vl"),
+    (lazy_pattern(r"qwen2(?:\.5)?-\d"), "qwen2"),
+    (lazy_pattern(r"gemma-3n-"), "gemma3n"),
+    (lazy_pattern(r"gemma-3-\d"), "gemma3"),
+    (lazy_pattern(r"llama-4-"), "llama4"),
+    (lazy_pattern(r"gpt-oss-\d"), "gpt_oss"),
 )
-_NAME = re.compile(r"(?<![\w.-])(?:qwen|gemma|llama|gpt-oss)[\w.-]{2,60}", re.IGNORECASE)
+_NAME = lazy_pattern(r"(?<![\w.-])(?:qwen|gemma|llama|gpt-oss)[\w.-]{2,60}", re.IGNORECASE)
 
 
 def module_of_model(model: str) -> str:

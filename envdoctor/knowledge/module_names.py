@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import NamedTuple
+
+from envdoctor.core.patterns import lazy_pattern
 
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {
@@ -34,7 +35,7 @@ tenacity termcolor textstat thop toml tomli torch-geometric torchinfo torchio tr
 urllib3 webdataset wordcloud xgboost xlsxwriter xmltodict yacs zstandard
 """
 # Names of folders in many projects: a package of the index with one is by somebody else.
-_GENERIC = re.compile(
+_GENERIC = lazy_pattern(
     r"utils?|models?|data|datasets?_?\w*|configs?|common|lib|libs|library|tools?|src|core|modules?|layers?|losses|loss|ops|"
     r"options?|train\w*|test\w*|eval\w*|metrics?|nets?|networks?|helpers?|constants?|logger|main|\w*_?utils|scripts?"
 )

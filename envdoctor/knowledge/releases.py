@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
 from envdoctor.knowledge.versions import (
@@ -23,7 +24,7 @@ from envdoctor.knowledge.versions import (
 )
 
 MAX_REQUIREMENT_LENGTH = 2000  # characters, with the marker
-_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
+_REQUIREMENT = lazy_pattern(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
 
 
 class Release(TableRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +97,7 @@ def leading_name(line: str) -> str:
     return normalize_name(found[0]) if found else ""
 
 
-_PYTHON_MARKER = re.compile(r"""python_version\s?([<>=!~]{1,2})\s?["']([\d.]{1,12})["']""")
+_PYTHON_MARKER = lazy_pattern(r"""python_version\s?([<>=!~]{1,2})\s?["']([\d.]{1,12})["']""")
 
 
 def _python_of_marker(marker: str) -> str:
@@ -104,7 +105,7 @@ def _python_of_marker(marker: str) -> str:
     return "" if " or " in marker else ",".join("".join(clause) for clause in _PYTHON_MARKER.findall(marker))
 
 
-_URL_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s?(?:\[[^\[\]]*\])?\s?@\s?\S")
+_URL_REQUIREMENT = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*\s?(?:\[[^\[\]]*\])?\s?@\s?\S")
 
 
 @cache

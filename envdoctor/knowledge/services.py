@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
 
-_CUDA_TAG = re.compile(r"(\d+\.\d+(?:\.\d+)?)-(?:(cudnn\d*)-)?(base|runtime|devel)-([a-z]+[\d.]+)")
+_CUDA_TAG = lazy_pattern(r"(\d+\.\d+(?:\.\d+)?)-(?:(cudnn\d*)-)?(base|runtime|devel)-([a-z]+[\d.]+)")
 
 
 class RemovedRunner(TableRow, frozen=True, kw_only=True):

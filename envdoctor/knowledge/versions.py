@@ -10,10 +10,12 @@ from functools import cache
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
+
 Key = tuple[tuple[int, ...], tuple[int, int], int, int]
 MajorMinor = tuple[int, int]
 
-_VERSION = re.compile(
+_VERSION = lazy_pattern(
     r"v?(?P<release>\d+(?:\.\d+)*)[-_.]?"
     r"(?:(?P<phase>a|b|c|rc|alpha|beta|pre|preview)[-_.]?(?P<number>\d*))?"
     r"(?:(?:[-_.]?(?:post|rev|r)[-_.]?|-)(?P<post>\d+))?"
@@ -21,7 +23,7 @@ _VERSION = re.compile(
     r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,]+?)(\.\*)?\s*")
+_CLAUSE = lazy_pattern(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,]+?)(\.\*)?\s*")
 LONGEST_VERSION = 200  # characters; Python does not convert integers of thousands of digits
 _PHASES = {"a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3, "preview": 3}
 _OPERATORS = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}

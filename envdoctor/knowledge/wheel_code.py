@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.architectures import Capability, runs_as_ptx, runs_native
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import Key, major_minor, public_part, satisfies, version_key
 from envdoctor.knowledge.wheel_cuda import wheel_cuda_rows
 
 LINUX = "x86_64"
-_CLAUSE = re.compile(r"(>=|<=|<)([\w.]+)")
+_CLAUSE = lazy_pattern(r"(>=|<=|<)([\w.]+)")
 
 
 class WheelCode(TableRow, frozen=True, kw_only=True):

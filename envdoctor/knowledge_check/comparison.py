@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import PypiTorch, cuda_row
 from envdoctor.knowledge.published import PublishedRelease
@@ -18,8 +19,8 @@ from envdoctor.package_index.wheel_metadata import Metadata
 from envdoctor.package_index.wheel_names import glibc_of, pythons_of, summarize_wheels
 
 PYTHONS = ("3.10", "3.11", "3.12")  # of the requires tables
-_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
-_RUNTIME = re.compile(r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit)")
+_EXTRA = lazy_pattern(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+_RUNTIME = lazy_pattern(r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit)")
 # Extras without which a package is a client only. The tables count their requirements as required.
 RUNTIME_EXTRAS = {"sglang": ("srt",)}
 YES_NO = {True: "yes", False: "no"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import HttpClient
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge_check.records import Drift
@@ -12,8 +12,8 @@ from envdoctor.package_index.remote_wheel import RemoteWheel
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.wheel_metadata import Metadata
 
-_BITSANDBYTES = re.compile(r"bitsandbytes/libbitsandbytes_cuda(\d+)(\d)\.so")
-_NVIDIA = re.compile(r"(nvidia-[\w-]+|cuda-toolkit)(?:\[[^\]]*\])?\s*\(?(==[\w.]+)")
+_BITSANDBYTES = lazy_pattern(r"bitsandbytes/libbitsandbytes_cuda(\d+)(\d)\.so")
+_NVIDIA = lazy_pattern(r"(nvidia-[\w-]+|cuda-toolkit)(?:\[[^\]]*\])?\s*\(?(==[\w.]+)")
 
 
 def read_cuda_versions(client: HttpClient, file: File) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.package_index.public_names import FUNCTION, arguments_of_function, module_names, parse_source
 
@@ -57,11 +58,11 @@ ALSO_PUBLIC = {
 }  # fmt: skip
 # Fields whose trainer refuses each text with which it does not compare them. Others are compared in part only.
 COMPARED = ("GRPOConfig.loss_type",)
-QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
+QUOTED = lazy_pattern(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
 WITHOUT_PRIVATE_NAMES = ("vllm", "torch", "ray", "deepspeed")  # thousands, which only the package itself imports
-ALL = re.compile(r"^__all__ = \[([^\]]*)\]", re.MULTILINE)
+ALL = lazy_pattern(r"^__all__ = \[([^\]]*)\]", re.MULTILINE)
 # Definitions of model files: parsing thousands of them takes minutes. All TensorFlow and Flax classes were removed.
-DEFINITION = re.compile(r"^(?:class|(?:async )?def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
+DEFINITION = lazy_pattern(r"^(?:class|(?:async )?def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
 
 
 class Members(Record, frozen=True):

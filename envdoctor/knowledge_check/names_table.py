@@ -7,12 +7,12 @@ attribute that only some instances have ends with `?`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 from operator import itemgetter
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge_check.library_members import ALSO_PUBLIC, Members
 
 SECTIONS = ("names", "arguments", "values", "attributes", "bases")
@@ -21,7 +21,7 @@ NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only tho
 # `send`, `Result` and `Dataset` of these can be of the caller's program or of another library, unlike
 # `init_process_group` and `RunConfig`: their members have no rows.
 WITHOUT_SINGLE_WORDS = ("torch", "ray", "deepspeed")
-SEVERAL_WORDS = re.compile(r"[A-Z]\w*[A-Z]\w*|[a-z]\w*_\w*[a-z0-9]")
+SEVERAL_WORDS = lazy_pattern(r"[A-Z]\w*[A-Z]\w*|[a-z]\w*_\w*[a-z0-9]")
 
 # Classes that several modules define in some releases, such as RunConfig in ray.air and ray.train: a name alone does
 # not identify them, so their members have no rows.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.installed import FORMAT, ROW_DATE, VERSION, date_of
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NAME = "envdoctor-knowledge"
 MANIFEST, SIGNATURE, TABLES = "manifest.json", "manifest.sig", "tables/"
-TABLE_NAME = re.compile(r"(?:[a-z0-9_]{1,40}/)?[A-Za-z0-9_-]{1,60}\.toml")
+TABLE_NAME = lazy_pattern(r"(?:[a-z0-9_]{1,40}/)?[A-Za-z0-9_-]{1,60}\.toml")
 MAX_PACKAGE_BYTES = 16 << 20
 MAX_TABLES_BYTES = 32 << 20
 CLOCK_DIFFERENCE = timedelta(days=2)  # between this machine and the one that built the package

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -10,13 +9,14 @@ from pathlib import Path
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.files import read_file
 from envdoctor.core.paths import expand_home
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.files import download
 from envdoctor.download.http_client import redacted_url
 from envdoctor.download.sources import read_sources, uv_arguments, uv_environment
 from envdoctor.knowledge_update.package import MAX_PACKAGE_BYTES, NAME
 from envdoctor.locking.uv import lookup_environment, run_uv, summarize_error
 
-FILE_NAME = re.compile(rf"{NAME}-(\d{{4}}\.\d\d\.\d\d(?:\.\d{{1,3}})?)\.zip")
+FILE_NAME = lazy_pattern(rf"{NAME}-(\d{{4}}\.\d\d\.\d\d(?:\.\d{{1,3}})?)\.zip")
 SECONDS = 120.0
 
 

@@ -34,6 +34,7 @@ from envdoctor.core.decoding import read_text
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, write_error
 from envdoctor.core.files import read_file_head
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.locking.lock import BUILT_MARK, Lock, Package, Target
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, IMAGE_PIN, NAME
@@ -41,7 +42,7 @@ from envdoctor.profiles.checks import BACKEND, IMAGE_PIN, NAME
 LOCK_SOURCE = "the bundled lock"  # the source of a package that was read from a lock file
 FORMAT = "a lock as `envdoctor lock` writes it"
 HINT = "envdoctor lock --check"
-HEADER_LINE = re.compile(r"# (profile|platform|python|torch|backend|made|without|preinstalled): *(.*)")
+HEADER_LINE = lazy_pattern(r"# (profile|platform|python|torch|backend|made|without|preinstalled): *(.*)")
 HEADERS = (
     ("profile", NAME, "the id of a profile"),
     ("platform", r"[a-z0-9_]{2,16}-manylinux_2_[0-9]{1,3}", "a platform such as x86_64-manylinux_2_31"),
@@ -54,7 +55,7 @@ HEADERS = (
 )
 MAX_HEADER_BYTES = 64 << 10
 REQUIRED_HEADERS = ("profile", "platform", "python", "torch", "made")
-PIN = re.compile(
+PIN = lazy_pattern(
     r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)(?: +# ([0-9]{1,15}))?", re.ASCII
 )
 

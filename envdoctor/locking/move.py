@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from packaging.utils import canonicalize_name
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack, known
 from envdoctor.core.reporter import Reporter
@@ -27,12 +28,12 @@ from envdoctor.rules.torch_install import TorchInstall, best_torch
 
 MAX_ROUNDS = 16  # each removes one package without a wheel
 WHEEL_SECONDS = 30.0
-NO_WHEEL = re.compile(r"(?:Wheels are (?:required|available) for|only found wheels for) `([A-Za-z0-9][\w.-]*)`")
-NOT_FOUND = re.compile(r"Because ([A-Za-z0-9][\w.-]*) was not found in the package registry")
+NO_WHEEL = lazy_pattern(r"(?:Wheels are (?:required|available) for|only found wheels for) `([A-Za-z0-9][\w.-]*)`")
+NOT_FOUND = lazy_pattern(r"Because ([A-Za-z0-9][\w.-]*) was not found in the package registry")
 OF_TORCH = frozenset({"triton", "pytorch-triton"})  # torch requires one version of these itself
 # A version of a lock or an environment that a preference can state.
-VERSION = re.compile(r"[0-9][A-Za-z0-9.!_-]*")
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+VERSION = lazy_pattern(r"[0-9][A-Za-z0-9.!_-]*")
+NAME = lazy_pattern(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 class Change(Record, frozen=True):

@@ -21,6 +21,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine
@@ -35,11 +36,11 @@ from envdoctor.profiles import Pin, Profile, Source
 RESOLVE_SECONDS = 180.0
 
 # uv's messages where memory, files, processes or disk space are missing (errno 11, 12, 23, 24, 28, 122).
-STARVED = re.compile(
+STARVED = lazy_pattern(
     r"memory allocation of \d+ bytes failed|[^\n:]{0,80}\(os error (?:11|12|23|24|28|122)\)|panicked at"
 )
 # uv's messages for a wheel that --exclude-newer omits because the index gives no upload date.
-NO_UPLOAD_DATE = re.compile(r"is missing an upload date|has no publish time")
+NO_UPLOAD_DATE = lazy_pattern(r"is missing an upload date|has no publish time")
 
 # The packages that the PyTorch index builds itself. --exclude-newer does not apply to them: the index reports the
 # date of the last upload, which for triton 3.4.0 on aarch64 (August 2025) is January 2026. The requirements of the

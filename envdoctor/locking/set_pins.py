@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from packaging.requirements import Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
@@ -16,9 +16,9 @@ from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.dropped_packages import BUILT_FROM_SOURCE, BUILT_WITHOUT_TORCH, FAILING_BUILD, NO_WHEEL
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
-_CUDA_PAGE = re.compile(r"(?:-f|--find-links)[ =]\S*\bcu\d{2,3}")
+_CUDA_PAGE = lazy_pattern(r"(?:-f|--find-links)[ =]\S*\bcu\d{2,3}")
 _TORCH = frozenset({"torch", "pytorch", "pytorch-gpu"})  # also of conda
-_UNKNOWN = re.compile(r"([A-Za-z0-9][\w.-]*) was not found in the package registry")
+_UNKNOWN = lazy_pattern(r"([A-Za-z0-9][\w.-]*) was not found in the package registry")
 
 
 def limit_of_pin(pin: str, versions: Mapping[str, str]) -> str:

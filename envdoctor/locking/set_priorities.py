@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from packaging.requirements import Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
-_NAMES = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
-_DEPENDS_ON = re.compile(r"depends on ([A-Za-z0-9][\w.-]*?)(?=[\s,;=<>!~\[]|$)")
+_NAMES = lazy_pattern(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
+_DEPENDS_ON = lazy_pattern(r"depends on ([A-Za-z0-9][\w.-]*?)(?=[\s,;=<>!~\[]|$)")
 CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
 _OTHER = 2  # the kind of packages that give way also without another requirement
 _OF_TWO = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.published import find_release, is_older_than_table
@@ -32,7 +32,7 @@ SOLVE_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 90.0  # of all runs for the sets of a file
 DEFAULT_PYTHON = "3.12"
 _MAX_ATTEMPTS = 6
-_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")
+_LINE = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")
 _TRIED = ("3.11", "3.10", "3.9")  # in addition to an assumed Python
 _PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
@@ -47,7 +48,7 @@ GAVE_WAY = "another version, because "
 NOT_ON_INDEX = "the package index has no such package: name the index or the repository that has it"
 _MAX_RELAXED = 8
 _OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
-_OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
+_OF_PYPI_TORCH = lazy_pattern(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
 
 
 def solve_set(

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.locking.set_solver import target_of
 from envdoctor.manifests import CorrectedSet
 
-_ENTRY = re.compile(r'(?m)^\[\[requirements\]\]\nspec = (".*")\n((?:(?:why|url) = .*\n)*)\n?')
+_ENTRY = lazy_pattern(r'(?m)^\[\[requirements\]\]\nspec = (".*")\n((?:(?:why|url) = .*\n)*)\n?')
 
 
 def with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) -> CorrectedSet:

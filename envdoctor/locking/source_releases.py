@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch, public_part, satisfies
@@ -13,11 +14,11 @@ from envdoctor.resolution.step import StepSolution
 
 Release = tuple[str, str]  # name and version
 
-_NO_WHEEL = re.compile(
+_NO_WHEEL = lazy_pattern(
     r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?((?:[=<>!~]=?[\w.*+!-]+,?)*) ha(?:s|ve) no usable wheels"
 )
-_EXACT = re.compile(r"==([\w.+!-]+)")
-_OLDER = re.compile(r">=\S*,<=([\w.+!-]+)")
+_EXACT = lazy_pattern(r"==([\w.+!-]+)")
+_OLDER = lazy_pattern(r">=\S*,<=([\w.+!-]+)")
 _DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.knowledge.versions import is_prerelease, satisfies
 from envdoctor.locking.source_releases import name_and_specifier
@@ -14,23 +15,23 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.step import StepSolution
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
-BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
+BOUND_TO_TORCH = lazy_pattern(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_WORD = re.compile(_NAME)
-_ABSENT_EXTRA = re.compile(rf"({_NAME})==\S+?`? does not have an extra named `([\w.-]+)`")
-_ABSENT = re.compile(
+_WORD = lazy_pattern(_NAME)
+_ABSENT_EXTRA = lazy_pattern(rf"({_NAME})==\S+?`? does not have an extra named `([\w.-]+)`")
+_ABSENT = lazy_pattern(
     rf"no version of ({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)?|({_NAME}) was not found in the package registry"
 )
-_DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
-_ABSENT_PIN = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?==([^\s;]+)")
-_NO_WHEEL = re.compile(rf"({_NAME})(?:==\S+)? ha(?:s|ve) no wheels with a matching")
-_BOUND = re.compile(
+_DEPENDS = lazy_pattern(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
+_ABSENT_PIN = lazy_pattern(rf"no version of ({_NAME})(?:\[[^\]]*\])?==([^\s;]+)")
+_NO_WHEEL = lazy_pattern(rf"({_NAME})(?:==\S+)? ha(?:s|ve) no wheels with a matching")
+_BOUND = lazy_pattern(
     rf"({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on (?:one of: )?({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)"
 )
-_UPPER = re.compile(r"(?:<=?|==)\s*(\d[\w.]*)")
-_LOWEST = re.compile(r"(?:>=?|==|~=)\s*(\d[\w.]*)")
-_EXACT = re.compile(r"==[^*]+$")
-_STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
+_UPPER = lazy_pattern(r"(?:<=?|==)\s*(\d[\w.]*)")
+_LOWEST = lazy_pattern(r"(?:>=?|==|~=)\s*(\d[\w.]*)")
+_EXACT = lazy_pattern(r"==[^*]+$")
+_STATED = lazy_pattern(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
 
 def describe_conflict(output: str) -> str:

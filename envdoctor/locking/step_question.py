@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.locking.lock import Target
@@ -21,8 +22,8 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 COMMIT = "commit"  # local version of a placeholder whose requirements are not known
 _GLIBC = "2.35"  # of Ubuntu 22.04
 INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
-_MAIN_BRANCH = re.compile(r"(git\+\w+://(?:[^/@]+@)?[^@#]+)(?:@(?:main|master|HEAD))?(#.*)?")
-_VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_MAIN_BRANCH = lazy_pattern(r"(git\+\w+://(?:[^/@]+@)?[^@#]+)(?:@(?:main|master|HEAD))?(#.*)?")
+_VALID_NAME = lazy_pattern(r"[a-z0-9][a-z0-9-]*")
 
 
 class StepQuestion(NamedTuple):

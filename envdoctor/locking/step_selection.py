@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import public_part
@@ -23,7 +23,7 @@ Solve = Callable[[StepQuestion], tuple[StepSolution, str]]  # empty without a so
 
 _MAX_DEPENDENCIES = 4
 _MAX_RELEASED = 10  # runs with fewer installed releases each
-_UPPER_BOUND = re.compile(r"<|==|~=")
+_UPPER_BOUND = lazy_pattern(r"<|==|~=")
 
 
 def dependencies_first(

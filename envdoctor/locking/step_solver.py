@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch
@@ -50,10 +51,10 @@ _MAX_PASSED_OVER = 4
 _MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
 _MAX_REFUSED = 4  # packages whose older releases pip refuses as well
-_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
+_LINE = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 # Of a long explanation, only the end is kept.
-_NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
-_REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
+_NO_SOLUTION = lazy_pattern(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
+_REQUIREMENT = lazy_pattern(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
 
 
 class _Attempt(NamedTuple):

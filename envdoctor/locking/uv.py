@@ -12,19 +12,20 @@ from functools import cache
 from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.redact.output import without_secrets
 from envdoctor.redact.variables import redact_variable
 
 # uv's messages for a source that is unreachable or denies access, unlike a failed resolution.
-UNREACHABLE = re.compile(
+UNREACHABLE = lazy_pattern(
     r"Failed to fetch|error sending request|dns error|Connection refused|connection closed|operation timed out"
     r"|request or response body error|Could not connect|tls handshake|client error \(Connect\)"
     r"|due to network timeout",
     re.IGNORECASE,
 )
-ACCESS_DENIED = re.compile(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
-CANNOT_WRITE = re.compile(
+ACCESS_DENIED = lazy_pattern(r"An index(?: URL)? \((\S+)\).*?\b(40[13] \w+)")
+CANNOT_WRITE = lazy_pattern(
     r"Failed to initialize cache|No space left on device|Disk quota exceeded|Read-only file system|Input/output error"
 )
 SUMMARY_LENGTH = 500

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.core.files import open_file
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Fact, Interpreter, absent, known
 from envdoctor.knowledge.versions import numbers_in
 
 MINIMUM_VERSION = (3, 9)  # current wheels do not support older versions
-NAME = re.compile(r"python3(\.\d+)?")
-RESOLVED_NAME = re.compile(r"python(3\.\d+)")
+NAME = lazy_pattern(r"python3(\.\d+)?")
+RESOLVED_NAME = lazy_pattern(r"python(3\.\d+)")
 
 
 def read_interpreters(

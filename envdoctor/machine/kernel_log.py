@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, known, unreadable
@@ -19,12 +20,12 @@ MESSAGE_CHARACTERS = 120
 EXPECTED, HINT = "the messages of the kernel as text", "journalctl -k -b > kernel.log"
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # a terminal's colours, with ESC, are text
 # Also without the bus, as syslog servers and people shorten it. A code of more digits is that of no Xid.
-XID = re.compile(
+XID = lazy_pattern(
     r"\bXid\b(?: ?\((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\))?:? {0,4}(?P<code>[0-9]{1,6})", re.IGNORECASE
 )
 RECOVERY_XID = 154  # its text decides, not its code
 # Seconds since the start of the system: "6,1,5130000,-;" of /dev/kmsg in microseconds, "[    5.13]" of dmesg.
-STAMPS = ((re.compile(r"^\d+,\d+,(\d+),"), 1e-6), (re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
+STAMPS = ((lazy_pattern(r"^\d+,\d+,(\d+),"), 1e-6), (lazy_pattern(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
 
 
 class Xid(Record, frozen=True):

@@ -16,6 +16,7 @@ from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.options import GPU_PREFIX
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import single_lines
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
 from envdoctor.knowledge.cuda import cuda_of_driver
@@ -25,7 +26,7 @@ from envdoctor.machine.catalogue import catalogue_machine
 
 FILE_DESCRIPTION = "a machine file written by `envdoctor check --save FILE`"
 HINT = "envdoctor check --save machine.json"
-CAPABILITY = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+CAPABILITY = lazy_pattern(r"[0-9]{1,3}\.[0-9]{1,3}")
 
 
 def machine_names() -> list[str]:

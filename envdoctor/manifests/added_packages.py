@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.knowledge.published import is_newer_than_table
@@ -19,10 +20,10 @@ from envdoctor.manifests.stated_cuda import StatedCuda
 ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
 FAILING_BUILDS = "RUN223"
-_NAME = re.compile(r"[\w.-]+")
-_ADDRESS = re.compile(r"git\+https?://")
-_IF_IT_FAILS = re.compile(r"If it fails, install (.+)\.$")
-_EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
+_NAME = lazy_pattern(r"[\w.-]+")
+_ADDRESS = lazy_pattern(r"git\+https?://")
+_IF_IT_FAILS = lazy_pattern(r"If it fails, install (.+)\.$")
+_EXACT = lazy_pattern(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
 

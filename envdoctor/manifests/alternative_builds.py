@@ -9,19 +9,20 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block
 
-_INSTALL = re.compile(
+_INSTALL = lazy_pattern(
     r"\s*[$>%!]?\s*(?:sudo\s+)?(?:\S*python[\d.]*\s+-m\s+)?(?:uv\s+)?(?:pip[\d.]*|uv)(?:\s+-\S+)*\s+(?:install|add)\s"
 )
-_TORCH = re.compile(r"\s[\"']?torch(?:\[[^\]]*\])?(?:[=<>~!][^\s]*)?[\"']?(?=\s|$)")
-_BUILD = re.compile(
+_TORCH = lazy_pattern(r"\s[\"']?torch(?:\[[^\]]*\])?(?:[=<>~!][^\s]*)?[\"']?(?=\s|$)")
+_BUILD = lazy_pattern(
     r"download(?:-r2)?\.pytorch\.org/whl/(?:nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]+|xpu)(?=[/\s\"']|$)"
     r"|--torch-backend[= ](\S+)|\storch==[\w.]+\+(cu\d{2,3}|cpu|rocm[\d.]+)"
 )
 # An extra of the project that names the machine: uv sync installs the torch of its index.
-_SYNC = re.compile(r"\s*[$>%!]?\s*uv\s+sync\s[^#]*--extra[= ](cpu|gpu|cuda|cu\d{2,3}|rocm[\d.]*|xpu|mps)(?=\s|$)")
-_MACHINE = re.compile(
+_SYNC = lazy_pattern(r"\s*[$>%!]?\s*uv\s+sync\s[^#]*--extra[= ](cpu|gpu|cuda|cu\d{2,3}|rocm[\d.]*|xpu|mps)(?=\s|$)")
+_MACHINE = lazy_pattern(
     r"\b(?:cuda|cpu|gpus?|rocm|amd|nvidia|mps|mac(?:os)?|apple|linux|windows|intel|xpu)\b|显卡", re.IGNORECASE
 )
 

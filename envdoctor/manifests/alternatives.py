@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.alternative_builds import alternative_builds
 from envdoctor.manifests.conditional_blocks import conditional_reinstalls
 from envdoctor.manifests.markdown import Block
@@ -19,7 +20,7 @@ from envdoctor.manifests.twin_sections import twin_sections
 
 MAX_PATHS = 24
 _BOLD, _PLAIN = 7, 8  # levels below the six levels of headings
-_OPTION = re.compile(
+_OPTION = lazy_pattern(
     r"(?:\d+(?:\.\d+)*[.)]?\s+)?(?:"
     r"(?:option|alternative|method|variant|approach|choice|path|way|route|plan|variante|möglichkeit|methode|weg|opción|"
     r"opcion|método|metodo|méthode|вариант|способ)\s*[#:-]?\s*(?:[A-Z]|\d{1,2}|[IVX]{1,4}|one|two|three)(?!\w)"
@@ -30,7 +31,7 @@ _OPTION = re.compile(
     re.IGNORECASE,
 )
 # A heading that names a way to install and nothing else.
-_INSTALLER = re.compile(
+_INSTALLER = lazy_pattern(
     r"(?:(?:\d+[.)]|install(?:ation|ing)?|set ?up|use|using|with|via|by|from|mit|über|through|the|a|con|avec)\s+)*"
     r"(?:pip3?|uv|conda|mamba|micromamba|miniconda|docker|podman|apptainer|singularity|enroot|poetry|pixi|source|ngc|pypi|"
     r"(?:python )?venv|virtualenv|wheels?|containers?)"
@@ -38,44 +39,47 @@ _INSTALLER = re.compile(
     re.IGNORECASE,
 )
 # Of a release of torch, each with its commands: "v1.8.0", "PyTorch 2.1".
-_OF_RELEASE = re.compile(r"(?:v|(?:py)?torch(?: version)?[ =v]+)\d+\.\d+(?:\.\d+)?", re.IGNORECASE)
-_OTHERWISE = re.compile(r"(?:alternative(?:ly)?|or|oder|alternativ|或者?|または)\b.{0,80}", re.IGNORECASE)
-_OR = re.compile(
+_OF_RELEASE = lazy_pattern(r"(?:v|(?:py)?torch(?: version)?[ =v]+)\d+\.\d+(?:\.\d+)?", re.IGNORECASE)
+_OTHERWISE = lazy_pattern(r"(?:alternative(?:ly)?|or|oder|alternativ|或者?|または)\b.{0,80}", re.IGNORECASE)
+_OR = lazy_pattern(
     r"\W*(?:\b(?:or|alternatively|otherwise|oder|alternativ|ou bien|ou|o bien|oppure|или)\b"
     r"|或者?|または|もしくは|あるいは)"
     r".{0,100}",
     re.IGNORECASE,
 )
-_CONDITION = re.compile(
+_CONDITION = lazy_pattern(
     r"[\s#*>-]*\b(if|for|on|when|with|using|falls|wenn|für|bei|auf|mit|pour|si|para|con|для|если)\b.{2,100}[:：]\W{0,3}"
     r"|[\s#*>-]*(如果|若|对于).{2,60}[:：]\W{0,3}",
     re.IGNORECASE,
 )
-_FAILURE = re.compile(r"\b(?:error|exception|traceback|encounter|fails?|failure)\b|报错|错误", re.IGNORECASE)
+_FAILURE = lazy_pattern(r"\b(?:error|exception|traceback|encounter|fails?|failure)\b|报错|错误", re.IGNORECASE)
 # "To install the stable version:", "To install the nightly version:", "To install from source:"
-_RELEASE = re.compile(
+_RELEASE = lazy_pattern(
     r"(?:to )?install(?:ing)?(?: (?:the |an? )?(?:latest |current )?"
     r"(?:stable|nightly|development|dev|pre-?release|released?)(?: (?:version|release|build|package))?"
     r"| (?:directly )?from (?:the )?(?:source|pypi|github|main branch|repository))\b[^:：]{0,40}[:：]",
     re.IGNORECASE,
 )
-_INSTALL_OF_ONE = re.compile(
+_INSTALL_OF_ONE = lazy_pattern(
     r"\s*(?:[$%>]\s+)?(?:sudo\s+)?(pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+[\"']?([A-Za-z][\w.-]*)"
 )
-_FOR = re.compile(r"(?:for|if|on|when|with|für|pour|para|для|如果|若|对于)\b", re.IGNORECASE)
-_EXAMPLE = re.compile(r"\be\. ?g\.|\b(?:for example|for instance|previous|older|other) |例如", re.IGNORECASE)
-_PIN = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?==([\w.]+)")
-_MKDOCS_TAB = re.compile(r"(\s*)===[!+]?\s+[\"“](.+?)[\"”]\s*")
-_DIRECTIVE_TAB = re.compile(r"(\s*)\.\. (?:tab|tab-item|group-tab)::\s+(.+)")
+_FOR = lazy_pattern(r"(?:for|if|on|when|with|für|pour|para|для|如果|若|对于)\b", re.IGNORECASE)
+_EXAMPLE = lazy_pattern(r"\be\. ?g\.|\b(?:for example|for instance|previous|older|other) |例如", re.IGNORECASE)
+_PIN = lazy_pattern(r"(?<![\w.-])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?==([\w.]+)")
+_MKDOCS_TAB = lazy_pattern(r"(\s*)===[!+]?\s+[\"“](.+?)[\"”]\s*")
+_DIRECTIVE_TAB = lazy_pattern(r"(\s*)\.\. (?:tab|tab-item|group-tab)::\s+(.+)")
 _OPENED_TABS = (  # with a line that closes them
-    (re.compile(r"\s*/// ?tab ?\|\s*(.+)"), re.compile(r"\s*///\s*")),
-    (re.compile(r"\s*<Tab(?:Item)?\b[^>]*?(?:title|label)=[\"']([^\"']+)[\"']"), re.compile(r"\s*</Tab(?:Item)?>")),
-    (re.compile(r"\s*<TabItem\b[^>]*?value=[\"']([^\"']+)[\"']"), re.compile(r"\s*</TabItem>")),
-    (re.compile(r"\s*<hfoption\b[^>]*?id=[\"']([^\"']+)[\"']"), re.compile(r"\s*</hfoption>")),
-    (re.compile(r"\s*\{% tab title=[\"']([^\"']+)[\"']"), re.compile(r"\s*\{% endtab")),
-    (re.compile(r"\s*:{3,}\s*\{tab-item\}\s*(.+)"), re.compile(r"\s*:{3,}\s*")),
+    (lazy_pattern(r"\s*/// ?tab ?\|\s*(.+)"), lazy_pattern(r"\s*///\s*")),
+    (
+        lazy_pattern(r"\s*<Tab(?:Item)?\b[^>]*?(?:title|label)=[\"']([^\"']+)[\"']"),
+        lazy_pattern(r"\s*</Tab(?:Item)?>"),
+    ),
+    (lazy_pattern(r"\s*<TabItem\b[^>]*?value=[\"']([^\"']+)[\"']"), lazy_pattern(r"\s*</TabItem>")),
+    (lazy_pattern(r"\s*<hfoption\b[^>]*?id=[\"']([^\"']+)[\"']"), lazy_pattern(r"\s*</hfoption>")),
+    (lazy_pattern(r"\s*\{% tab title=[\"']([^\"']+)[\"']"), lazy_pattern(r"\s*\{% endtab")),
+    (lazy_pattern(r"\s*:{3,}\s*\{tab-item\}\s*(.+)"), lazy_pattern(r"\s*:{3,}\s*")),
 )
-_SEPARATORS = re.compile(r"\s*(?:</?(?:Tabs?|hfoptions|div|details|summary)\b.*|:{3,}.*|\{%.*%\})?\s*")
+_SEPARATORS = lazy_pattern(r"\s*(?:</?(?:Tabs?|hfoptions|div|details|summary)\b.*|:{3,}.*|\{%.*%\})?\s*")
 
 
 class Branch(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import PublishedRelease, find_release, is_older_than_table
 from envdoctor.knowledge.releases import normalize_name
@@ -23,7 +23,7 @@ _USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
 _ENDED_PYTHONS = ("3.7", "3.6")  # of old pins that have more wheels for them
 _RARE_PYTHONS = ("3.13", "3.14", *_ENDED_PYTHONS)  # of guides that permit none of the usual ones
 _MAX_PYTHONS = 3
-_WITHOUT_WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) has no wheels with a matching Python")
+_WITHOUT_WHEEL = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) has no wheels with a matching Python")
 
 
 class PythonOfPins(NamedTuple):

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from envdoctor.core.paths import is_folder
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import (
     PACKAGE_LIST,
     Action,
@@ -58,14 +59,14 @@ _PLAIN_TEXT = frozenset(
     | {"usage", "inference", "demo", "code", "command", "commands", "linux", "ubuntu", "unix", "git", "conda"}
 )
 _VARIABLE_FILES = frozenset({"env", "dotenv", "properties"})
-_FILE_NAME = re.compile(
+_FILE_NAME = lazy_pattern(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
-_STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
-_NAME = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")  # of a package
-_CONDITION = re.compile(r"==\s*(?:True|False|None|[\"'])")  # a variable is compared with a value
+_STARTS_SCRIPT = lazy_pattern(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
+_NAME = lazy_pattern(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")  # of a package
+_CONDITION = lazy_pattern(r"==\s*(?:True|False|None|[\"'])")  # a variable is compared with a value
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
-_SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
+_SYSTEM_COMMAND = lazy_pattern(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
 
 def is_shell_block(block: Block) -> bool:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.git_builds import MAIN, GitBuild, build_of_folder, build_of_package, build_of_repository
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 
-_ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([^#]+))?(?:#(.*))?")
-_CLONED = re.compile(r"(?:\w+://(?:[^/@]+@)?[^/]+/|git@[^:]+:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
-_FOLDER = re.compile(r"(?:file:)?(/|/?[\w.-][\w.@-]*(?:/[\w.@-]+)*/?)(?:\[[^\]]*\])?")
-_SUBDIRECTORY = re.compile(r"(?:^|&)subdirectory=([^&]+)")
-_INSTRUCTION = re.compile(r"\s*(?:RUN|WORKDIR|FROM)\b")  # each RUN starts in the directory of WORKDIR
+_ADDRESS = lazy_pattern(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([^#]+))?(?:#(.*))?")
+_CLONED = lazy_pattern(r"(?:\w+://(?:[^/@]+@)?[^/]+/|git@[^:]+:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+_FOLDER = lazy_pattern(r"(?:file:)?(/|/?[\w.-][\w.@-]*(?:/[\w.@-]+)*/?)(?:\[[^\]]*\])?")
+_SUBDIRECTORY = lazy_pattern(r"(?:^|&)subdirectory=([^&]+)")
+_INSTRUCTION = lazy_pattern(r"\s*(?:RUN|WORKDIR|FROM)\b")  # each RUN starts in the directory of WORKDIR
 _SHORT = 4  # `.`, `..` and `./`
-_TAG = re.compile(r"v?(\d+(?:\.\d+)+(?:\.?post\d+)?)")
+_TAG = lazy_pattern(r"v?(\d+(?:\.\d+)+(?:\.?post\d+)?)")
 
 
 class BuiltRepository(NamedTuple):

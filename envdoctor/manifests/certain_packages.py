@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
@@ -17,15 +17,15 @@ FROM_CONDA = frozenset({
     "markupsafe", "fsspec", "urllib3", "certifi", "charset-normalizer", "idna", "triton", "gmpy2", "setuptools",
     "wheel", "pip", "six", "cffi", "pycparser", "mkl-fft", "mkl-random", "mkl-service", "brotli", "pysocks",
 })  # fmt: skip
-_WITH_BUILD = re.compile(r"[\w.-]+=[^=\s]+=[\w.*]+$")
+_WITH_BUILD = lazy_pattern(r"[\w.-]+=[^=\s]+=[\w.*]+$")
 # conda packages whose requirements are all in FROM_CONDA, or are libraries without Python files.
-_BASE = re.compile(
+_BASE = lazy_pattern(
     r"python|pip|setuptools|wheel|numpy|torch\w*|pytorch(?:-cuda|-gpu|-cpu|-mutex)?|cpuonly|cuda\w*(?:-.*)?|cudnn|nvcc|mkl"
     r"|gcc\w*(?:-.*)?|gxx\w*(?:-.*)?|g\+\+|ffmpeg|cmake|ninja|git(?:-lfs)?|make|openssl|llvm-openmp|libstdcxx-ng|nodejs"
 )
 # Libraries of the system in the channels of conda, which have no Python files: lists of `conda env export` with
 # their recipes on conda-forge, 2026-11-28. Python projects whose name also starts with lib are not among them.
-_SYSTEM = re.compile(
+_SYSTEM = lazy_pattern(
     r"-?_?lib(?:gcc|openmp)-mutex|_?openmp-mutex|ld-impl-linux-64|ca-certificates|certifi|bzip2|ncurses|readline|sqlite"
     r"|tk|tzdata|xz|zlib(?:-ng)?|zstd|lz4-c|zeromq|icu|jpeg|openjpeg|giflib|lerc|lcms2?|lame|freetype|fontconfig|expat"
     r"|gettext|glib(?:-tools)?|gst-plugins-\w+|gstreamer|cairo|pixman|harfbuzz|graphite2|dbus|krb5|gmp|mpfr|mpc|nettle"

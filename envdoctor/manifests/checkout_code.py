@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from envdoctor.core.files import decode_text, read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_packages
 from envdoctor.manifests.files import MAX_SMALL_FILE, Files, TextsOfFiles, small_text
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
@@ -34,13 +35,13 @@ MAX_PROGRAMS = 200  # files that are read to find programs
 MAX_TEXTS = 60  # manifests and guides
 _FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
 INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
-_TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
-_OTHER = re.compile(
+_TESTS = lazy_pattern(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
+_OTHER = lazy_pattern(
     r"(?:^|/)(?:tests?|testing|docs?|benchmarks?|examples?|notebooks?|vendor|third_party|thirdparty|contrib|legacy)/"
     r"|(?:^|/)(?:papers?|deprecated|archived?)/|(?:^|/)(?:setup|conftest|test_\w+|\w+_test|__main__)\.py$"
 )
 # Files that state the packages of an environment of their own.
-_ENVIRONMENT = re.compile(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
+_ENVIRONMENT = lazy_pattern(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
 # The checkouts of each audit, whose guides are those of the ways through a text.
 _CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
 _Result = TypeVar("_Result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Clone, Install
@@ -13,8 +14,8 @@ from envdoctor.manifests.own_names import name_key
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 
-_CURRENT = re.compile(r"\.{1,2}/?(\[[^\]]*\])?$")
-_TAG = re.compile(r"v?(\d+(?:\.\d+)+\S*)")
+_CURRENT = lazy_pattern(r"\.{1,2}/?(\[[^\]]*\])?$")
+_TAG = lazy_pattern(r"v?(\d+(?:\.\d+)+\S*)")
 
 
 CLONE_ORIGIN = "a repository"  # origin of packages that are installed from the directory of a clone

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import (
     Action,
     Clone,
@@ -29,8 +30,8 @@ from envdoctor.manifests.shell import parse_commands
 from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
-_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?|py")
-_PIP = re.compile(r"pip(?:3(?:\.\d+)?)?")
+_PYTHON = lazy_pattern(r"python(?:3(?:\.\d+)?)?|py")
+_PIP = lazy_pattern(r"pip(?:3(?:\.\d+)?)?")
 _DOCKER_WITH_VALUE = frozenset({
     "-v", "--volume", "--name", "--shm-size", "--ipc", "-w", "--workdir", "--gpus", "--mount", "--entrypoint",
     "--ulimit", "--network", "--net", "-u", "--user", "--platform", "--cpus", "-m", "--memory", "--env", "--runtime",
@@ -38,8 +39,8 @@ _DOCKER_WITH_VALUE = frozenset({
     "-e", "-p",
 })  # fmt: skip
 _DOCKER_WITHOUT_VALUE = frozenset({"-t", "-i", "-d", "-P", "-n", "-c", "-f", "-r", "-C", "-b", "-O", "-o"})
-_UNKNOWN_BUILD = re.compile(r"^([\w.-]+==\d[\w.]*)\+(?:[a-z]+)?(?:\$\{?\w+\}?|\{\w+\}|<\w+>)$")
-_PRINTED_FILE = re.compile(r"\$\((?:cat\s+|<\s*)([\w./-]+)\)")
+_UNKNOWN_BUILD = lazy_pattern(r"^([\w.-]+==\d[\w.]*)\+(?:[a-z]+)?(?:\$\{?\w+\}?|\{\w+\}|<\w+>)$")
+_PRINTED_FILE = lazy_pattern(r"\$\((?:cat\s+|<\s*)([\w./-]+)\)")
 _MMCV_WHEELS = "https://download.openmmlab.com/mmcv/dist/"  # openmim 0.3.9, mim/commands/install.py
 _MAX_REQUIREMENTS = 2000
 _MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
 # Files that conda refuses, and guides, also indent the keys of the file.
-_KEY = re.compile(r"(?:\s+(?=(?:name|channels|dependencies|prefix|variables):))?(\w+):\s*(.*)")
-_ITEM = re.compile(r"(\s*)-\s*(.*)")
+_KEY = lazy_pattern(r"(?:\s+(?=(?:name|channels|dependencies|prefix|variables):))?(\w+):\s*(.*)")
+_ITEM = lazy_pattern(r"(\s*)-\s*(.*)")
 
 
 class CondaEnvironmentFile(NamedTuple):

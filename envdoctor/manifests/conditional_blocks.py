@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block
 from envdoctor.resolution.requirement import parse_install_requirement
 
-_IF = re.compile(
+_IF = lazy_pattern(
     r"\b(?:if|for|on|when|users? (?:of|with)|in case|falls|wenn|für|bei|si|pour|con|para|если|для)\b"
     r"|如果|若|对于|如需|の場合",
     re.IGNORECASE,
 )
-_MACHINE = re.compile(
+_MACHINE = lazy_pattern(
     r"\bCUDA\s*-?(?:version\s*)?\d+|\bcu\d{3}\b|\bROCm\b|\bAMD\b|\bCPU\b|\bWindows\b|\bmac ?OS\b|\bARM\b|aarch64"
     r"|Python\s*3\.\d+|\b(?:GH|GB)\d{2,3}\b|\bRTX\s*\d+|\b[ABHVTL]\d{1,3}0?S?\b|Hopper|Blackwell|Jetson|Ascend",
     re.IGNORECASE,
 )
-_INSTALL = re.compile(r"\b(?:pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+(.*)")
+_INSTALL = lazy_pattern(r"\b(?:pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+(.*)")
 
 Span = tuple[str, int, int]  # name, first and last line
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.dataclass_fields import fields_of
 from envdoctor.knowledge.names import Span
 from envdoctor.manifests.checkout_code import Checkout
@@ -20,9 +20,9 @@ from envdoctor.manifests.spread_arguments import file_of, read_data
 # Parsers that refuse a key that no dataclass has. Those of projects derive from HfArgumentParser.
 _PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 _READS_FILE = ("parse_yaml_file", "parse_json_file", "parse_yaml_and_args", "parse_args_and_config", "parse")
-_PERMITS_FURTHER = re.compile(r"allow_extra_keys=True|fail_with_unknown_args=False|return_remaining_strings=True")
+_PERMITS_FURTHER = lazy_pattern(r"allow_extra_keys=True|fail_with_unknown_args=False|return_remaining_strings=True")
 _CONFIG = (".yaml", ".yml", ".json")
-_CONSTANT = re.compile(r"(?m)^[^#\n]*\.parse_(?:yaml|json)_file\(\s*(?:\w+\s*=\s*)?[\"']([\w./-]+)[\"']")
+_CONSTANT = lazy_pattern(r"(?m)^[^#\n]*\.parse_(?:yaml|json)_file\(\s*(?:\w+\s*=\s*)?[\"']([\w./-]+)[\"']")
 _MAX_DEPTH = 6  # of classes that derive from one another
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.program_launches import Program
@@ -14,8 +14,8 @@ from envdoctor.manifests.pyproject import table
 from envdoctor.manifests.shell_records import Command
 
 _GROUPS = ("console_scripts", "gui_scripts")
-_OBJECT = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*:\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\[.*\])?")
-_STATED = re.compile(r"([\w.-]{1,60})\s*=\s*([A-Za-z_][\w.]{0,200}\s*:\s*[A-Za-z_][\w.]{0,100})")
+_OBJECT = lazy_pattern(r"([A-Za-z_]\w*(?:\.\w+)*)\s*:\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\[.*\])?")
+_STATED = lazy_pattern(r"([\w.-]{1,60})\s*=\s*([A-Za-z_][\w.]{0,200}\s*:\s*[A-Za-z_][\w.]{0,100})")
 
 
 def console_scripts(files: Files) -> dict[str, Program]:

@@ -6,19 +6,20 @@ import json
 import re
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block, Line
 
-_INSTRUCTION = re.compile(
+_INSTRUCTION = lazy_pattern(
     r"\s*(ONBUILD\s+)?(FROM|RUN|ENV|ARG|SHELL|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|HEALTHCHECK"
     r"|STOPSIGNAL|MAINTAINER)\s+(.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_ARG = re.compile(r"\s*ARG\s+\w+(=\S*)?\s*$", re.IGNORECASE)
-_FROM = re.compile(r"\s*FROM\s+(--platform=\S+\s+)?\S+(\s+AS\s+\S+)?\s*$", re.IGNORECASE)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-_DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)")  # `# syntax=docker/dockerfile:1`, `# escape=\``
-_SECTION = re.compile(r"%(\w+)(.*)")
-_TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")  # of Apptainer's build arguments
+_ARG = lazy_pattern(r"\s*ARG\s+\w+(=\S*)?\s*$", re.IGNORECASE)
+_FROM = lazy_pattern(r"\s*FROM\s+(--platform=\S+\s+)?\S+(\s+AS\s+\S+)?\s*$", re.IGNORECASE)
+_HEREDOC = lazy_pattern(r"<<-?\s*(['\"]?)(\w+)\1")
+_DIRECTIVE = lazy_pattern(r"#\s*(\w+)\s*=\s*(\S+)")  # `# syntax=docker/dockerfile:1`, `# escape=\``
+_SECTION = lazy_pattern(r"%(\w+)(.*)")
+_TEMPLATE = lazy_pattern(r"\{\{\s*(\w+)\s*\}\}")  # of Apptainer's build arguments
 _SCRIPTS = frozenset({"post", "environment", "runscript", "startscript", "test"})
 
 

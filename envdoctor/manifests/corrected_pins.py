@@ -9,6 +9,7 @@ from functools import cache
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_on_pypi
@@ -61,7 +62,7 @@ _REPLACEMENTS = {
     "flash-attn": ("", WITHOUT_WHEEL),
 }
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
-_FOLDER_OF_A_FREEZE = re.compile(r"@ file:/")  # of a pip freeze
+_FOLDER_OF_A_FREEZE = lazy_pattern(r"@ file:/")  # of a pip freeze
 _UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
 
 

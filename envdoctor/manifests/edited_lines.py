@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from envdoctor.core.patterns import lazy_pattern
+
 _SCRIPTS = frozenset({"script", "notebook", "workflow", "Apptainer"})
-_CELL_LINE = re.compile(r"(\s*)\"(.*?)(?:\\n)?\"(,?)\s*")
-_FENCE = re.compile(r"\s*(?:```|~~~)\s*\{?\.?(\w*)")
-_PROMPT = re.compile(r"\s*(?:(?:[$>!%]|\(\w+\)\s*\$)\s*)?")
+_CELL_LINE = lazy_pattern(r"(\s*)\"(.*?)(?:\\n)?\"(,?)\s*")
+_FENCE = lazy_pattern(r"\s*(?:```|~~~)\s*\{?\.?(\w*)")
+_PROMPT = lazy_pattern(r"\s*(?:(?:[$>!%]|\(\w+\)\s*\$)\s*)?")
 
 
 class EditedLines:

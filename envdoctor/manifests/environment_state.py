@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import image_contents, image_tables, is_bare_image, known_repository
 from envdoctor.knowledge.published import find_release
@@ -22,7 +23,7 @@ _WITH_TORCH = (  # at each tag
 )  # fmt: skip
 
 
-_OTHER_PYTHON = re.compile(
+_OTHER_PYTHON = lazy_pattern(
     r"python-?3\.\d|conda|mamba|pyenv|deadsnakes|update-alternatives|\buvx?\b|pixi|\brye\b|get-pip|--from=|venv"
     r"|\.sh\b|make (?:alt)?install",
     re.IGNORECASE,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.alternatives import MAX_PATHS, Branch, GuidePath, find_paths
 from envdoctor.manifests.block_actions import BlockReader
@@ -22,7 +22,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 PLATFORMS = ("x86_64", "aarch64")
 _MAX_ACTIONS = 3000
 _MAX_BRANCHES = 6
-_ASKS_FOR_PLATFORM = re.compile(r"\buname -[mpi]\b|\$\(arch\)")
+_ASKS_FOR_PLATFORM = lazy_pattern(r"\buname -[mpi]\b|\$\(arch\)")
 
 
 class Guide(NamedTuple):

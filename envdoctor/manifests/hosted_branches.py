@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
+
+from envdoctor.core.patterns import lazy_pattern
 
 # Variables that Hugging Face Spaces and Kaggle set; a guide for another machine does not set them.
-_VARIABLES = re.compile(r"['\"](?:SPACE_(?:ID|HOST|AUTHOR_NAME|REPO_NAME)|KAGGLE_(?:KERNEL_RUN_TYPE|URL_BASE))['\"]")
+_VARIABLES = lazy_pattern(
+    r"['\"](?:SPACE_(?:ID|HOST|AUTHOR_NAME|REPO_NAME)|KAGGLE_(?:KERNEL_RUN_TYPE|URL_BASE))['\"]"
+)
 _FUNCTIONS = frozenset({"os", "getenv", "environ", "bool", "str", "len", "any"})
-_SPACE = re.compile(r"\A---\s*\n(?:.*\n){0,40}?sdk:\s*\w")  # the head of a README of a Space
+_SPACE = lazy_pattern(r"\A---\s*\n(?:.*\n){0,40}?sdk:\s*\w")  # the head of a README of a Space
 
 
 def is_space(readme: str) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.manifests.edited_lines import EditedLines, named
 
-_EXPORT = re.compile(r"(\s*)RUN\s+export\s+([A-Za-z_]\w*=(?:\"[^\"$`]*\"|[^\s\"'$`&|;]+))\s*")
-_CHANGES_FOLDER = re.compile(r"(\s*)RUN\s+cd\s+([^\s&|;]+)\s*")
+_EXPORT = lazy_pattern(r"(\s*)RUN\s+export\s+([A-Za-z_]\w*=(?:\"[^\"$`]*\"|[^\s\"'$`&|;]+))\s*")
+_CHANGES_FOLDER = lazy_pattern(r"(\s*)RUN\s+cd\s+([^\s&|;]+)\s*")
 
 # The commands that replace the package servers of an image by an archive. Releases in it are no longer signed again.
 _ARCHIVES = {

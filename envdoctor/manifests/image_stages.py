@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import public_repository
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile, script_of
@@ -13,17 +13,17 @@ from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.shell import parse_commands
 from envdoctor.manifests.shell_records import Command, ShellState
 
-_STAGE = re.compile(r"(?i)(?:--platform=\S+\s+)?(\S+)(?:\s+as\s+(\S+))?")
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::-([^}]*))?\}?")
-_SLIM = re.compile(r"-slim\b|slim-")
-_ALPINE = re.compile(r"alpine|-ubi\d|rocky|centos|windows|nanoserver|distroless")
+_STAGE = lazy_pattern(r"(?i)(?:--platform=\S+\s+)?(\S+)(?:\s+as\s+(\S+))?")
+_VARIABLE = lazy_pattern(r"\$\{?(\w+)(?::-([^}]*))?\}?")
+_SLIM = lazy_pattern(r"-slim\b|slim-")
+_ALPINE = lazy_pattern(r"alpine|-ubi\d|rocky|centos|windows|nanoserver|distroless")
 # Images of Debian and Ubuntu. The lists of apt are removed in all of them: their Dockerfiles, 2026-11-26.
 _DEBIAN = frozenset({
     "ubuntu", "debian", "python", "nvidia/cuda", "pytorch/pytorch", "continuumio/miniconda3", "condaforge/miniforge3",
     "condaforge/mambaforge", "buildpack-deps",
 })  # fmt: skip
 # Before, its images installed git, curl and wget: docker/pytorch/Dockerfile, 2026-11-26.
-_FIRST_PYTORCH, _RELEASE = ">=1.7", re.compile(r":(\d+\.\d+\.\d+)-")
+_FIRST_PYTORCH, _RELEASE = ">=1.7", lazy_pattern(r":(\d+\.\d+\.\d+)-")
 _WITHOUT_PROGRAMS = frozenset({"ubuntu", "debian", "nvidia/cuda"})
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import posixpath
-import re
 import sys
 import warnings
 from collections.abc import Container, Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Run
@@ -19,15 +19,15 @@ from envdoctor.manifests.mentions import NEGATION
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.resolution.index_facts import CodeImport
 
-MAGIC = re.compile(r"\s*[%!]")  # of notebooks
-_COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
-_DOTTED = re.compile(r"\w+(?:\.\w+)*")
-_NAMED = re.compile(r"[`(](?:python3? (?:-u )?)?([\w./-]+\.py)(?: [^`()]*)?[`)]")
-_CONDA = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")
+MAGIC = lazy_pattern(r"\s*[%!]")  # of notebooks
+_COLAB = lazy_pattern(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
+_DOTTED = lazy_pattern(r"\w+(?:\.\w+)*")
+_NAMED = lazy_pattern(r"[`(](?:python3? (?:-u )?)?([\w./-]+\.py)(?: [^`()]*)?[`)]")
+_CONDA = lazy_pattern(r"(?:conda|env)[\w.-]*\.ya?ml")
 _MAX_NAMED = 20
 MAX_IMPORTS = 40  # that are compared with the wheels
 MAX_OF_PROGRAMS = 240  # of a checkout
-_IMPORT = re.compile(
+_IMPORT = lazy_pattern(
     r"(?:>>> )?(?:from ([A-Za-z_][\w.]*) import \(?([\w, ]+)\)?|import ([A-Za-z_][\w.]*)(?: as \w+)?)\s*"
 )
 

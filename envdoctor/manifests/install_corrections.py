@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, SetVariable, Step, SystemPackages, UserCommand
 from envdoctor.core.shell_commands import shell_command
@@ -25,17 +26,17 @@ _PIP = r"(?:uv\s+|python3?\s+-m\s+)?pip3?\s+install"
 _BEFORE = (
     r"(?:[A-Za-z_]\w*=\S+\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:(?:conda|mamba)\s+run\s+(?:-n\s+\S+\s+|--?[\w-]+\s+)*)?"
 )
-_COMMAND = re.compile(rf"(?<![\w./=-])({_BEFORE}{_PIP})(?=\s)([^&|;\\\"`\n]*)")
-_INDEX = re.compile(
+_COMMAND = lazy_pattern(rf"(?<![\w./=-])({_BEFORE}{_PIP})(?=\s)([^&|;\\\"`\n]*)")
+_INDEX = lazy_pattern(
     r"(?:--index-url|-i)(?:=|\s+)(https?://download\.pytorch\.org/whl/(?:nightly/)?(cu\d+|cpu))(?=[\s\"\\]|$)"
 )
-_CONDA_INSTALL = re.compile(r"(?<![\w./-])(?:conda|mamba)\s+install\s([^&|;\\\"\n]*)")
+_CONDA_INSTALL = lazy_pattern(r"(?<![\w./-])(?:conda|mamba)\s+install\s([^&|;\\\"\n]*)")
 # What stands before the version of a Python that a command, an image or an environment selects.
 _SELECTS_PYTHON = r"(\b[Pp]ython\s*(?:={1,2}|:)\s*[\"']?|--python[ =]|\bpython)"
 # The official images have no new Python for a distribution that ended before it.
-_OLD_IMAGE = re.compile(r"\bpython:\d[\w.]*-(?:slim-)?(?:jessie|stretch|buster)\b")
+_OLD_IMAGE = lazy_pattern(r"\bpython:\d[\w.]*-(?:slim-)?(?:jessie|stretch|buster)\b")
 _OF_TORCH = ("torch", "torchvision", "torchaudio")
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_NAME = lazy_pattern(r"[A-Za-z0-9][\w.-]*")
 
 
 def build_without_isolation(lines: EditedLines, finding: Finding) -> bool:

@@ -5,29 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-_MANIFEST = re.compile(
+from envdoctor.core.patterns import lazy_pattern
+
+_MANIFEST = lazy_pattern(
     r"(?:.*[._-])?(?:requirements?|deps|dependencies)[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)",
     re.IGNORECASE,
 )
-_SCRIPT = re.compile(r"[\w-]*(?:install|setup|env)[\w-]*\.sh", re.IGNORECASE)
-_GUIDE = re.compile(
+_SCRIPT = lazy_pattern(r"[\w-]*(?:install|setup|env)[\w-]*\.sh", re.IGNORECASE)
+_GUIDE = lazy_pattern(
     r"(?:docs?/)?[\w.-]*(?:readme|install|setup|getting.?started|requirements?|environment)[\w.-]*\.(?:md|rst)",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)|<h\d[^>]*>(.*)")
-_ABOUT_INSTALLING = re.compile(
+_HEADING = lazy_pattern(r"\s{0,3}#{1,6}\s+(.*)|<h\d[^>]*>(.*)")
+_ABOUT_INSTALLING = lazy_pattern(
     r"install|require|depend|prerequisite|set ?up|environment|prepar|getting started|usage|quick ?start|package"
     r"|安装|环境|依赖",
     re.IGNORECASE,
 )
-_STEP = re.compile(r"\binstall|\brequire|\bdepend|\bneed|\bpip\b|\bconda\b|安装|依赖", re.IGNORECASE)
+_STEP = lazy_pattern(r"\binstall|\brequire|\bdepend|\bneed|\bpip\b|\bconda\b|安装|依赖", re.IGNORECASE)
 # Commands that install what is not read: `make install`, `docker compose up`, `bash setup.sh`.
 UNREAD_COMMANDS = (
     r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
     r"|(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+\S{0,200}(?:install|setup|env)\S{0,200}\.sh\b"
 )
-_REPOSITORY = re.compile(r"git(?:hub|lab)\.com[/:][\w.-]+/([\w.-]+?)(?:\.git)?(?![\w.-])")
-_FENCE = re.compile(r"\s*(?:```|~~~)")
+_REPOSITORY = lazy_pattern(r"git(?:hub|lab)\.com[/:][\w.-]+/([\w.-]+?)(?:\.git)?(?![\w.-])")
+_FENCE = lazy_pattern(r"\s*(?:```|~~~)")
 
 
 def is_manifest(path: str) -> bool:

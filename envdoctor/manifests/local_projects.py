@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.cxx_standards import standard_of_setup
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install, OwnBuild
@@ -17,7 +17,7 @@ from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.setup_py import requirements_of_setup_py
 from envdoctor.resolution.requirement import InstallRequirement
 
-_FOLDER = re.compile(r"([^\[\]:@]+)(?:\[([^\[\]]*)\])?")
+_FOLDER = lazy_pattern(r"([^\[\]:@]+)(?:\[([^\[\]]*)\])?")
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
 
 

@@ -6,13 +6,14 @@ import posixpath
 import re
 from collections.abc import Container, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.own_names import name_key, repository_name
 
 # What a reader is to replace: `path/to/train.py`, `your_script.py`, `scene_name.yaml`.
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = lazy_pattern(
     r"(?:^|[/_.-])(?:(?:path|to|your?|my|some|foo|bar|x{2,}|custom|user|new)(?:[/_.-]|$)"
     r"|(?:example|script)(?:[_.-]|$))"
     r"|(?:^|/)(?:\w+[_-])?name\.\w+$",
@@ -27,7 +28,7 @@ _MADE = (
 _SAVED = r"\b(?:sav|writ|creat|cop(?:y|i)|past|put)\w*\s[^.;]{0,80}?\b(?:file|as|into|in|to|named|called)\s+\W{0,3}"
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 # Not `export NAME=value`.
-_COMPILED = re.compile(r"\bpip-compile\b|\b(?:pip compile|freeze|pipreqs|lock)\b|(?<=\s)export\b", re.IGNORECASE)
+_COMPILED = lazy_pattern(r"\bpip-compile\b|\b(?:pip compile|freeze|pipreqs|lock)\b|(?<=\s)export\b", re.IGNORECASE)
 
 
 def can_come_from_elsewhere(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import Requirement, parse_requirement, requirements_of_release
@@ -13,7 +13,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.resolution.requirement import InstallRequirement
 
-MAIN_BRANCH = re.compile(r"git\+\w+://[^@#]+?(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?")
+MAIN_BRANCH = lazy_pattern(r"git\+\w+://[^@#]+?(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?")
 UNFIT_BRANCH = (
     "not from an index: its main branch does not fit these requirements today ({}): find the commit of their time"
 )

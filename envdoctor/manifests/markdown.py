@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.plain_commands import plain_commands
 
 if TYPE_CHECKING:
@@ -26,31 +27,31 @@ SHELL_COMMANDS = frozenset({
     "accelerate", "srun", "sbatch", "salloc", "apptainer", "singularity", "enroot", "vllm", "pipx", "poetry", "dnf",
     "yum", "cd", "nohup", "deepspeed", "streamlit",
 })  # fmt: skip
-_ONLY_CODE = re.compile(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
+_ONLY_CODE = lazy_pattern(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
 # As a paragraph of its own: the start of a program, and no example of an option.
-_START_OF_PROGRAM = re.compile(r"`(?:python3?|bash|sh) [\w./-]+\.(?:py|sh)(?:\s[^`]*)?`")
+_START_OF_PROGRAM = lazy_pattern(r"`(?:python3?|bash|sh) [\w./-]+\.(?:py|sh)(?:\s[^`]*)?`")
 _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
     "export", "git", "wget", "huggingface-cli", "bash", "sh",
 })  # fmt: skip
 # A command in a quotation, which some guides use in place of a block of code.
-_QUOTED_COMMAND = re.compile(
+_QUOTED_COMMAND = lazy_pattern(
     r"(?:[A-Z_][A-Z0-9_]*=\S+\s+)*(?:python3?\s+(?:-m\s+\w|(?:-\w\s+)*[\w./-]+\.py\b)|torchrun\s+\S"
     r"|accelerate launch\s|(?:uv |python3? -m )?pip3? install\s|conda (?:create|install|activate|env)\s"
     r"|(?:bash|sh)\s+\S+\.sh\b|git clone\s).*"
 )
-_FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~~~)", re.MULTILINE)
-_PREFORMATTED = re.compile(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
-_HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
+_FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}[^`\n]*$|~~~)", re.MULTILINE)
+_PREFORMATTED = lazy_pattern(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
+_HTML_COMMENT = lazy_pattern(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_INLINE_CODE = lazy_pattern(r"`([^`\n]{3,400})`([^`]*)$")
 # Words that turn a command in a list into a warning against it.
-_NEGATION = re.compile(
+_NEGATION = lazy_pattern(
     r"\b(?:never|not|don't|avoid|nicht|kein\w*|nie|niemals|statt|instead|rather|nunca|jamais|ne|evit\w+)\b"
     r"|不要|切勿|别|避免|❌|не ",
     re.IGNORECASE,
 )
 _DIFF = frozenset({"diff", "patch"})
-_DIFF_HEADER = re.compile(r"@@|--- |\+\+\+ |diff ")
+_DIFF_HEADER = lazy_pattern(r"@@|--- |\+\+\+ |diff ")
 _MAX_DEPTH = 4  # of fences that are indented like code
 
 

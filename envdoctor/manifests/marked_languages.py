@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from textwrap import dedent
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block
 
 _PYTHON = frozenset({"python", "py", "python3"})
 _COMMANDS = SHELL_COMMANDS | {"bash", "sh", "mkdir", "deepspeed", "unzip", "tar", "cp", "mv", "chmod", "tensorboard"}
-_ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=\S+")
+_ASSIGNMENT = lazy_pattern(r"[A-Z_][A-Z0-9_]*=\S+")
 
 
 def is_shell_marked_as_python(block: Block) -> bool:

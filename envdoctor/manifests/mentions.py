@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Status
 from envdoctor.manifests.actions import STATED_IN_TEXT, Action, Install, UseImage
 from envdoctor.manifests.block_actions import BlockReader
@@ -20,19 +21,19 @@ from envdoctor.manifests.program_launches import Launch, started_program
 from envdoctor.manifests.shell_records import Command
 
 MAX_MENTIONS = 12
-_COMMENTED = re.compile(
+_COMMENTED = lazy_pattern(
     r"\s*#+\s*((?:[A-Z_]\w*=\S+\s+)*(?:!|%)?(?:(?:sudo |uv |python3? -m )*pip3? install|uv add|conda install"
     r"|docker (?:run|pull)|export [A-Z_]\w*=|huggingface-cli)\b.*)"
 )
-_INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
-_SCRIPT = re.compile(r"(?:\./|(?:ba)?sh )(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # a step, and no name of a file
-_PART = re.compile(  # of a command: what a sentence explains, `uv pip install -r` or `docker run --gpus all`
+_INLINE = lazy_pattern(r"`{1,3}([^`\n]{3,300})`{1,3}")
+_SCRIPT = lazy_pattern(r"(?:\./|(?:ba)?sh )(?:[\w.-]+/)*[\w.-]+\.sh(?:\s.*)?")  # a step, and no name of a file
+_PART = lazy_pattern(  # of a command: what a sentence explains, `uv pip install -r` or `docker run --gpus all`
     r"docker run(?:\s+--?[\w-]+(?:=\S+|\s+(?:all|\d+\w*|\w+=\S+))?)+"
     r"|.*\sinstall\s(?:.*\s)?(?:-r|-e|--requirement|--editable)"
 )
-_ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
-_IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
-NEGATION = re.compile(
+_ASSIGNMENT = lazy_pattern(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
+_IMAGE = lazy_pattern(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
+NEGATION = lazy_pattern(
     r"\b(?:never|not|don't|doesn't|avoid|wrong|fail\w*|br[eo]\w*k\w*|instead of|rather than|previously|no longer"
     r"|useless|warning|caution|beware|replac\w+|overwrit\w+|downgrad\w+|used to|bug|error"
     r"|nicht\w*|nie|statt|achtung|vorsicht|falsch|ersetzt|nunca|jamais|attention)\b"
@@ -43,7 +44,7 @@ NEGATION = re.compile(
 _OF_EARLIER_STEPS = frozenset({"RUN018", "RUN019", "RUN041"})
 _LOWER: dict[Status, Status] = {"error": "warning", "warning": "info"}
 # What programs of the checkout need: of packages that the text states, no command makes an error of it.
-_OF_PYTHON = re.compile(r"matching Python (?:ABI|implementation|version)")
+_OF_PYTHON = lazy_pattern(r"matching Python (?:ABI|implementation|version)")
 OF_PROGRAMS = frozenset({"RUN078", "RUN181", "RUN224"})
 OF_CODE = OF_PROGRAMS | {"RUN222", "RUN225", "RUN256", "RUN257", "RUN260"}  # what code imports, calls and reads
 # What an open version resolves to today: a command that is commented out takes no release.

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 
-_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
+_CONTINUES = lazy_pattern(r"(?<!\\)(?:\\\\)*\\\s*$")
 # `^` and the backtick continue a line in the shells of Windows.
-_ENDED = re.compile(r"(?:&&|\|\|?|[;&({^`]|\b(?:then|do|else))\s*$")
-_BLANK_AFTER = re.compile(r"(?<=\s)\\[ \t]+\r?$")
-_COMMENT_AFTER = re.compile(r"\\[ \t]+#")
-_COMMENT = re.compile(r"(?<=\s)#")
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
-_INSTALL = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b|\buv\s+add\b")
+_ENDED = lazy_pattern(r"(?:&&|\|\|?|[;&({^`]|\b(?:then|do|else))\s*$")
+_BLANK_AFTER = lazy_pattern(r"(?<=\s)\\[ \t]+\r?$")
+_COMMENT_AFTER = lazy_pattern(r"\\[ \t]+#")
+_COMMENT = lazy_pattern(r"(?<=\s)#")
+_HEREDOC = lazy_pattern(r"<<-?\s*['\"]?(\w+)")
+_INSTALL = lazy_pattern(r"\b(?:pip3?|conda|mamba)\s+install\b|\buv\s+add\b")
 _LAUNCH = r"(?:torchrun|deepspeed|accelerate\s+launch|python3?\s+-m\s+torch\.distributed\.(?:launch|run))\b"
-_LAUNCHER = re.compile(rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*{_LAUNCH}(?!.*\S\.py\b)(?!.*\s-m\s+(?!torch\.))")
-_PROGRAM = re.compile(
+_LAUNCHER = lazy_pattern(rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*{_LAUNCH}(?!.*\S\.py\b)(?!.*\s-m\s+(?!torch\.))")
+_PROGRAM = lazy_pattern(
     rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*(?:(?:sudo|nohup|time|env)\s+)?"
     rf"(?:{_LAUNCH}|(?:python3?|srun|mpirun|bash|sh|vllm|hf|huggingface-cli|lm_eval|llamafactory-cli|swift)\s"
     r"|(?:docker|podman)\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?){0,9}run\s|(?:uv|poetry|conda)\s+run\s|(?:\./)?[\w/.-]+\.(?:py|sh)(?=\s|$))"
 )
 # What prints or describes options: the next lines can be that text.
-_DESCRIBES = re.compile(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
-_DESCRIPTION = re.compile(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
-_OPTION = re.compile(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
-_OVERRIDE = re.compile(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
-_KEY = re.compile(r"\s*[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+\s+\S")  # of YACS: `DATASET.ROOT data/coco`
-_SETTING = re.compile(r"\s+\+{0,2}[a-z_][\w.]*=\S")  # the same, or a variable of its own without a backslash above it
-_SCRIPT = re.compile(r"\s*[\w/.-]+\.py(?=\s|$)")
+_DESCRIBES = lazy_pattern(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
+_DESCRIPTION = lazy_pattern(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
+_OPTION = lazy_pattern(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
+_OVERRIDE = lazy_pattern(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
+_KEY = lazy_pattern(r"\s*[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+\s+\S")  # of YACS: `DATASET.ROOT data/coco`
+_SETTING = lazy_pattern(
+    r"\s+\+{0,2}[a-z_][\w.]*=\S"
+)  # the same, or a variable of its own without a backslash above it
+_SCRIPT = lazy_pattern(r"\s*[\w/.-]+\.py(?=\s|$)")
 # What no shell runs: a requirement with a version, the address of a wheel or of a repository, a long option.
-_REQUIREMENT = re.compile(
+_REQUIREMENT = lazy_pattern(
     r"\s*(?:(['\"]?)[A-Za-z][\w.-]*(?:\[[\w,-]+\])?(?:==|>=|<=|~=|!=)\d[^\s'\"]*\1(?=\s|$)"
     r"|(?:git\+)?https?://\S+(?:\.whl|\.git)\b|--[a-z][\w-]+(?=[\s=]|$))"
 )
-_LEADING = re.compile(r"\s*\\[ \t]+--?[A-Za-z]")
+_LEADING = lazy_pattern(r"\s*\\[ \t]+--?[A-Za-z]")
 _MAX_LINES = 200  # of a command
 
 

@@ -6,16 +6,17 @@ The module is not run. What depends on the machine, on other files or on other m
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
+
+from envdoctor.core.patterns import lazy_pattern
 
 _MAX_STEPS = 20_000
 _MAX_DEPTH = 20  # of calls
 _MAX_SIZE = 5_000  # of a list or a text
-_FILE_NAME = re.compile(r"(?:[\w.-]+/)*[\w.-]+\.(?:txt|in)")
-_TABLE_OF_REQUIREMENTS = re.compile(r"\bre\.(?:findall|match|search|split)\b|\.split\(")
-_NAME_OF_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*")
+_FILE_NAME = lazy_pattern(r"(?:[\w.-]+/)*[\w.-]+\.(?:txt|in)")
+_TABLE_OF_REQUIREMENTS = lazy_pattern(r"\bre\.(?:findall|match|search|split)\b|\.split\(")
+_NAME_OF_REQUIREMENT = lazy_pattern(r"[A-Za-z0-9][\w.-]*")
 _METHODS = frozenset({"copy", "keys", "values", "items", "split", "splitlines", "strip", "rstrip", "lstrip"})
 _CONVERSIONS = {"list": list, "tuple": list, "sorted": list, "set": list, "str": str, "dict": dict}
 

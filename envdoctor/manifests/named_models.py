@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.model_families import MODELS, module_of_model
 from envdoctor.knowledge.modules import spans_of_module
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.context import GuideContext
 from envdoctor.resolution.index_facts import CodeImport
 
-_OPTION = re.compile(r"--?[\w-]*(?:model|checkpoint|pretrained|tokenizer|base)[\w-]*", re.IGNORECASE)
+_OPTION = lazy_pattern(r"--?[\w-]*(?:model|checkpoint|pretrained|tokenizer|base)[\w-]*", re.IGNORECASE)
 
 
 def named_models(context: GuideContext) -> Iterator[CodeImport]:

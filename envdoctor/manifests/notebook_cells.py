@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block, Line
 
-_MAGIC = re.compile(r"(\s*)[%!]")
+_MAGIC = lazy_pattern(r"(\s*)[%!]")
 
 
 def cell_blocks(text: str) -> Iterator[Block]:

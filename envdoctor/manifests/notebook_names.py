@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.notebook_cells import python_statement
 
 _OF_KERNEL = frozenset({"get_ipython", "display", "In", "Out", "exit", "quit", "_", "__", "___", "__file__"})
 # What defines names that the code does not have.
-_DEFINES = re.compile(
+_DEFINES = lazy_pattern(
     r"^\s*%(?:run|load|pylab|store|cpaste|paste|autocall)|^\s*from\s+[\w.]+\s+import\s+\*|\bexec\(|\bglobals\(\)"
     r"|\brun_line_magic|\brun_cell|\binject\(|%%(?:R|cython|js)",
     re.MULTILINE,
@@ -22,10 +23,10 @@ _DEFINES = re.compile(
 _OF_READER = frozenset({"your", "my", "path", "some", "xxx", "todo", "placeholder"})
 # Names that Databricks and Spark define.
 _OF_SERVICES = frozenset({"spark", "sc", "dbutils", "sqlContext", "displayHTML", "table", "sql"})
-_INJECTS = re.compile(
+_INJECTS = lazy_pattern(
     r"\b(?:locals|vars|setattr)\(|\bbuiltins\b|init_session|%%(?:bash|sh|script|writefile|sql|capture)"
 )
-_OTHER_CELL = re.compile(r"%%(?!time\b|timeit\b|capture\b|memit\b|prun\b)\w|%%!")
+_OTHER_CELL = lazy_pattern(r"%%(?!time\b|timeit\b|capture\b|memit\b|prun\b)\w|%%!")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 

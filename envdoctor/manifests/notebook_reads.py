@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.notebook_names import Cell
 
-_READS = re.compile(
+_READS = lazy_pattern(
     r"(?:np|numpy)\.(?:load|loadtxt|genfromtxt)|(?:pd|pandas)\.read_(?:csv|json|excel|parquet|pickle|table|feather)"
     r"|torch\.load|joblib\.load|(?:PIL\.)?Image\.open|open|cv2\.imread|plt\.imread|(?:sf|soundfile)\.read|librosa\.load"
     r"|torchaudio\.load|OmegaConf\.load|torch\.jit\.load|(?:scipy\.io|sio)\.loadmat"
 )
-_LOADS = re.compile(r"(?:datasets\.)?load_dataset")  # with data_files
+_LOADS = lazy_pattern(r"(?:datasets\.)?load_dataset")  # with data_files
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "pandas"})
-_FILE = re.compile(r"(?!/|~|\.\.)(?:[\w. +@()-]+/)*[\w +@()-][\w. +@()-]*\.[A-Za-z]\w{1,8}")
-_MODE = re.compile(r"r[bt]?")
+_FILE = lazy_pattern(r"(?!/|~|\.\.)(?:[\w. +@()-]+/)*[\w +@()-][\w. +@()-]*\.[A-Za-z]\w{1,8}")
+_MODE = lazy_pattern(r"r[bt]?")
 
 
 class FileRead(NamedTuple):

@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.shell_records import is_known
 
 # The usual names of what a parser returns.
 _NAMESPACES = frozenset({"args", "arg", "opt", "opts", "options", "flags", "FLAGS", "parsed_args", "cmd_args"})
 # Code that sets further values.
-_CHANGES = re.compile(
+_CHANGES = lazy_pattern(
     r"set_defaults|setattr\(|__dict__|vars\([^)]*\)\.update|configargparse|jsonargparse|fromfile_prefix_chars"
 )
-_PARSES = re.compile(r"pars|arg|opt|flag", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"\.{3}|…|^[\[<]")
+_PARSES = lazy_pattern(r"pars|arg|opt|flag", re.IGNORECASE)
+_PLACEHOLDER = lazy_pattern(r"\.{3}|…|^[\[<]")
 _TYPES: Mapping[str, Callable[[str], object]] = {"": str, "str": str, "int": int, "float": float}
 
 Values = Mapping[str, object]

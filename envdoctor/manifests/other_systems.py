@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Block
 
 _SYSTEM = (
@@ -16,18 +17,18 @@ _SYSTEM = (
     r"(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
 )
 # "(Only for Windows) You may need", "On Windows, run", "Windows users:", and a heading such as "Setup for macOS".
-_PARAGRAPH = re.compile(
+_PARAGRAPH = lazy_pattern(
     rf"[\W_]*(?:only |if you(?:'re| are| use| have)? )*(?:(?:for|on|under|using) )?(?:a )?{_SYSTEM}\s*(?![\w\s/&])",
     re.IGNORECASE,
 )
-_HEADING = re.compile(
+_HEADING = lazy_pattern(
     rf"(?:[\w.]+ ){{0,3}}?(?:\(?(?:for|on|under) )?\(?{_SYSTEM}\)?(?: (?:setup|install\w*))?"
     rf"|{_SYSTEM} (?:[\w-]+ ){{0,2}}(?:setup|install\w*|guide|instructions?)(?: [\w-]+)?",
     re.IGNORECASE,
 )
-_LINUX = re.compile(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
-_HEADING_LINE = re.compile(r"(#{1,6})\s+(.+?)[\s#:]*$")
-_UNDERLINE = re.compile(r"-{3,}\s*|={3,}\s*")
+_LINUX = lazy_pattern(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
+_HEADING_LINE = lazy_pattern(r"(#{1,6})\s+(.+?)[\s#:]*$")
+_UNDERLINE = lazy_pattern(r"-{3,}\s*|={3,}\s*")
 _MAX_HEADING = 60  # letters
 _MAX_BLANK = 100  # lines without a text between a paragraph and its code
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.markdown import Line
@@ -13,7 +13,7 @@ from envdoctor.resolution.requirement import parse_install_requirement
 
 _MODULES = frozenset({"torch", "pkg_resources", "numpy", "Cython"})
 _WITHOUT_PKG_RESOURCES = "82"  # of setuptools
-_INSTALLS = re.compile(r"\bpip3?\b|easy_install|ensurepip|os\.system|setup_requires|sys\.path")
+_INSTALLS = lazy_pattern(r"\bpip3?\b|easy_install|ensurepip|os\.system|setup_requires|sys\.path")
 
 
 def missing_imports(setup: tuple[Line, ...], pyproject: tuple[Line, ...]) -> tuple[tuple[str, int], ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_packages
 
 CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
-_WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
-_SUBMODULE = re.compile(r"(?m)^\s*(?:path|url)\s*=\s*(\S+)")
+_WORD = lazy_pattern(r"[\"']([A-Za-z_][\w.-]*)[\"']")
+_SUBMODULE = lazy_pattern(r"(?m)^\s*(?:path|url)\s*=\s*(\S+)")
 # Packages with names that projects also give to modules of their own.
 _USUAL = frozenset({"datasets", "evaluate", "kernels", "ray"})
 

@@ -9,42 +9,43 @@ from functools import lru_cache
 from pathlib import Path
 
 from envdoctor.core.files import read_file, read_file_text
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.git_builds import build_of_folder
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 
-_REPOSITORY = re.compile(r"[/:]([\w.-]+?)(?:\.git)?/?$")
-_PROJECT_NAME = re.compile(r"""(?m)(?:^|[(,])[ \t]*["']?name["']?\s*=\s*(?:["']([\w.-]+)["']|([\w.-]+)[ \t]*$)""")
-_PROJECT_URL = re.compile(
+_REPOSITORY = lazy_pattern(r"[/:]([\w.-]+?)(?:\.git)?/?$")
+_PROJECT_NAME = lazy_pattern(r"""(?m)(?:^|[(,])[ \t]*["']?name["']?\s*=\s*(?:["']([\w.-]+)["']|([\w.-]+)[ \t]*$)""")
+_PROJECT_URL = lazy_pattern(
     r"(?im)(?:^|[(,])[ \t]*[\"']?(?:url|home-?page|repository|source|download_url)(?:[ _]code)?[\"']?\s*[=:]\s*[\"']?"
     r"https?://(?:github|gitlab)\.com/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[\"'/#\s]|$)"
 )
 # Only the own project is linked in these ways: badges, its stars, its contributors.
-_OWN_LINK = re.compile(
+_OWN_LINK = lazy_pattern(
     r"(?:img\.shields\.io/github/[\w/-]{1,40}?|star-history\.com/(?:svg\?repos=|#)|contrib\.rocks/image\?repo=|api\.star-history\.com/svg\?repos=)"
     r"/?[\w.-]+/([\w.-]+?)(?=[&?)\"'\s.]|$)"
     r"|github\.com/[\w.-]+/([\w.-]+?)/(?:stargazers|network/members|graphs/contributors|actions/workflows/)"
 )
 _OF_OWN_LINKS = ("github", "star-history", "contrib.rocks")
-_TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
-_CLONE = re.compile(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
+_TITLE = lazy_pattern(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
+_CLONE = lazy_pattern(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
 # The user or the address is one that a reader is to replace: it is the project of the guide.
-_OF_READER = re.compile(
+_OF_READER = lazy_pattern(
     r"git\s{1,4}clone\s[^\n;&|]{0,80}?[/:](?:<[^<>\n]{1,40}>|\[[^\[\]\n]{1,40}\]|\{[^{}\n]{1,40}\}"
     r"|(?i:your[-_]?\w{0,20}(?:-\w{1,20})?|user-?_?name|xxx+))/([\w.-]+?)(?:\.git)?(?=[\s`\"']|$)"
     r"|git\s{1,4}clone\s{1,4}(?:<[^<>\n]{1,80}>|\[[^\[\]\n]{1,80}\]|\{[^{}\n]{1,80}\}|(?i:(?:your|this|the)?[-_]?repo(?:sitory)?[-_]?url\w{0,9}))"
     r"[\s`]{0,8}(?:&&|;)?\s{0,4}cd\s{1,4}([\w.-]+)/?(?=[\s`;&]|$)"
 )
-_NAMED_FILE = re.compile(
+_NAMED_FILE = lazy_pattern(
     r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w{0,12}\s+(?:create|update)\s+[^\n]{0,200}?-f\s*)[\"']?([\w./-]+)"
     r"|\binstall\s(?:[^\n]{0,200}?\s)?(?:--editable=)?[\"']?\./?(?:\[[^\]\n]*\])?[\"']?(?:\s|$)"
 )
-_STARTED_FILE = re.compile(
+_STARTED_FILE = lazy_pattern(
     r"\b(?:python3?|torchrun|streamlit[ \t]{1,4}run|accelerate[ \t]{1,4}launch|bash|sh)[ \t][^\n`]{0,120}?"
     r"([\w./-]{1,120}\.(?:py|sh))\b"
 )
 # The directory that a reader has: `cd /path/to/project`.
-_ENTERED = re.compile(
+_ENTERED = lazy_pattern(
     r"(?im)^[ \t$]*cd[ \t]+[\"']?(?:/|~/|\./)?(?:(?:your|full|the)/)?path(?:/to)?(?:/your)?/([\w.-]+)/?[\"']?[ \t]*$"
 )
 _MAX_TO_CD = 300  # characters from a clone to the `cd` into it

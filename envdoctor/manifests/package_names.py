@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
-_NAMED = re.compile(r"Use (\S+): the index has it under this name\.")  # the fix of RUN015
+_NAMED = lazy_pattern(r"Use (\S+): the index has it under this name\.")  # the fix of RUN015
 
 
 def with_package_names(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:

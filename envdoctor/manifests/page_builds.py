@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
@@ -31,7 +31,7 @@ _INSTALL = "uv pip install {} {}"
 _KEEPING = "uv pip install -c <(uv pip freeze --exclude-editable | grep -v '^{}[= ]') {} {}"
 # For a setup.py that imports torch: the builds of old releases of torch import pkg_resources.
 _WITHOUT_ISOLATION = "uv pip install 'setuptools<82' wheel && uv pip install --no-build-isolation {} {}"
-_EDITABLE = re.compile(r"\s(-e|--editable)\b")
+_EDITABLE = lazy_pattern(r"\s(-e|--editable)\b")
 
 
 def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[InstallStep]:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.shell_records import is_known
 
-_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")  # as argparse has it
+_NUMBER = lazy_pattern(r"-(?:\d+|\d*\.\d+)")  # as argparse has it
 _ONE_OR_MORE = frozenset({"+", "*"})
 _REST = frozenset({"...", "A..."})  # argparse.REMAINDER and PARSER: what follows is not read as options
 _HELP = frozenset({"-h", "--help", "--version"})
@@ -17,9 +18,9 @@ _HELP = frozenset({"-h", "--help", "--version"})
 _LEAST = {"": 1, "+": 1, **{str(number): number for number in range(1, 10)}}
 _BOUNDED = frozenset({"", "?", *map(str, range(1, 10))})  # nargs of positional arguments with a largest number
 # Values that a reader does not replace: a number, several of them, and the constants of Python.
-_LITERAL = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?(?:,[-+\d.]+)*|True|False|None|true|false")
+_LITERAL = lazy_pattern(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?(?:,[-+\d.]+)*|True|False|None|true|false")
 # What a reader replaces, or can leave out.
-_OMISSION = re.compile(r"\.{2,}\S*|…|[\[<({].*|.*[\])}>]|\S*\.\.\.")
+_OMISSION = lazy_pattern(r"\.{2,}\S*|…|[\[<({].*|.*[\])}>]|\S*\.\.\.")
 
 
 class Option(NamedTuple):

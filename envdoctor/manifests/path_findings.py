@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.guide import Guide
 
 _ON_PACKAGES = frozenset({"RUN003", "RUN004", "RUN005", "RUN010", "RUN017", "RUN040", "RUN109", "RUN122"})
-_QUOTED = re.compile(r"`([^`]+)`")
-_LINE = re.compile(r"\bline \d+")  # of an earlier step: each environment has its own
-_COUNTED = re.compile(r"\b\d+ packages that were read|; not read: .*")
+_QUOTED = lazy_pattern(r"`([^`]+)`")
+_LINE = lazy_pattern(r"\bline \d+")  # of an earlier step: each environment has its own
+_COUNTED = lazy_pattern(r"\b\d+ packages that were read|; not read: .*")
 _MAX_NAMES = 3
 _Key = tuple[int, str, str, str]
 

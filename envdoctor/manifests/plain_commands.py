@@ -5,30 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
+
 # A line that is code in one pair of two or three backticks, which some guides use in place of a block.
-_BACKTICKS = re.compile(r"(`{2,3})([^`]+)\1\W{0,2}")
-_START = re.compile(
+_BACKTICKS = lazy_pattern(r"(`{2,3})([^`]+)\1\W{0,2}")
+_START = lazy_pattern(
     r"(?:python3?\s+(?:-u\s+)?[\w./-]+\.py|python3?\s+-m\s+[\w.]+|(?:python3? -m )?pip3?\s+install|git\s+clone"
     r"|conda\s+(?:create|activate|install|env\s+create)|source\s+\S+/activate|(?:bash|sh)\s+[\w./-]+\.sh|torchrun"
     r"|accelerate\s+launch|streamlit\s+run|uvicorn|cd|docker\s+(?:build|run))(?=\s|$)"
 )
 # In backticks on a line of its own, each of these is a command too.
-_QUOTED = re.compile(
+_QUOTED = lazy_pattern(
     r"(?:cd|export|wget|curl|unzip|tar|mkdir|make|uv|sudo|apt(?:-get)?|conda|mamba|huggingface-cli)\s+\S"
 )
-_COMMENT = re.compile(r"\s#.*")
-_PROSE = re.compile(
+_COMMENT = lazy_pattern(r"\s#.*")
+_PROSE = lazy_pattern(
     r"(?<![\w./=-])(?:and|or|to|the|a|an|in|on|with|for|from|of|then|will|is|are|it|this|that|you|your|using|if|all"
     r"|first|again|once|when|where|which|after|before|into|by|as|via|command|script|file|requirements|dependencies"
     r"|packages|everything)(?![\w./=-])|[.,:;!?)]$|[…。\uff0c\uff1a]",
     re.IGNORECASE,
 )
-_VALUE = re.compile(r"[\w.+-]*[\d./=<>_~\[\]:@$*{}-][^\s`]*|[\"'].*")
+_VALUE = lazy_pattern(r"[\w.+-]*[\d./=<>_~\[\]:@$*{}-][^\s`]*|[\"'].*")
 # Installers and tools take plain words; a program takes options and paths, and a word is prose.
-_TAKES_NAMES = re.compile(r"(?:.*\binstall|conda|docker|.*-m\s+(?:venv|pip|spacy|nltk|ipykernel))\b")
-_IS_COMPLETE = re.compile(r"\.(?:py|sh)$|activate$|-m\s")
+_TAKES_NAMES = lazy_pattern(r"(?:.*\binstall|conda|docker|.*-m\s+(?:venv|pip|spacy|nltk|ipykernel))\b")
+_IS_COMPLETE = lazy_pattern(r"\.(?:py|sh)$|activate$|-m\s")
 # "Training: python train.py", "Run python train.py": what precedes a program on its line, in a list or a paragraph.
-_LEAD = re.compile(
+_LEAD = lazy_pattern(
     r"(?:[*_]{0,2}(?!usage|example|e\.g|syntax|format|output|note|old|windows|on windows|mac|with|without)"
     r"[A-Za-z][\w ,/()'-]{0,50}?[*_]{0,2}:[*_]{0,2}\s+"
     r"|(?:(?:then|and|just|now|finally|next|simply|please)\s+)?(?:run|execute|type|enter)"
@@ -38,7 +40,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _COLON = (":", "\uff1a")
-_NEGATION = re.compile(r"\b(?:never|not|don't|avoid|instead|rather)\b|不要|切勿|别|避免|❌", re.IGNORECASE)
+_NEGATION = lazy_pattern(r"\b(?:never|not|don't|avoid|instead|rather)\b|不要|切勿|别|避免|❌", re.IGNORECASE)
 
 
 def plain_commands(lines: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.shell_records import Command, is_known
 
 NOTEBOOK = ".ipynb"
-_PYTHON = re.compile(r"(?:i?python|pypy)(?:3(?:\.\d+)?)?")
+_PYTHON = lazy_pattern(r"(?:i?python|pypy)(?:3(?:\.\d+)?)?")
 # Programs whose arguments name the script that they start.
 _LAUNCHERS = frozenset({
     "torchrun", "accelerate", "deepspeed", "streamlit", "gradio", "chainlit", "fabric", "lightning", "composer", "uv",
@@ -18,10 +18,10 @@ _LAUNCHERS = frozenset({
 })  # fmt: skip
 # Servers whose argument names the module of an application: `app.main:app`.
 _SERVERS = frozenset({"uvicorn", "gunicorn", "hypercorn", "granian"})
-_APPLICATION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w.]*(?:\(\))?")
-_OTHER_FOLDER = re.compile(r"--(?:app-dir|chdir|pythonpath|working-dir)\b.*")
+_APPLICATION = lazy_pattern(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w.]*(?:\(\))?")
+_OTHER_FOLDER = lazy_pattern(r"--(?:app-dir|chdir|pythonpath|working-dir)\b.*")
 _OF_ARGPARSE = frozenset({"torchrun", "accelerate", "deepspeed"})
-_LAUNCHER_MODULES = re.compile(
+_LAUNCHER_MODULES = lazy_pattern(
     r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
 )
 # Launchers that add `--local_rank=0`, and their options without which they do.
@@ -29,11 +29,11 @@ _ADDS_RANK = {
     "torch.distributed.launch": frozenset({"--use_env", "--use-env", "--no_python", "--no-python"}),
     "deepspeed": frozenset({"--no_local_rank", "--launcher"}),
 }
-_SCRIPT = re.compile(r"[\w./-]+\.py")
-_SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
+_SCRIPT = lazy_pattern(r"[\w./-]+\.py")
+_SHELL_SCRIPT = lazy_pattern(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
 _SHELLS = frozenset({"bash", "sh", "zsh", "sbatch"})
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
-_SUBCOMMAND = re.compile(r"[A-Za-z][\w-]*")
+_MODULE = lazy_pattern(r"[A-Za-z_]\w*(?:\.\w+)*")
+_SUBCOMMAND = lazy_pattern(r"[A-Za-z][\w-]*")
 _WITH_VALUE = frozenset({"-W", "-X"})  # options of Python
 
 

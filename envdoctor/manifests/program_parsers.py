@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.parser_expressions import ExpressionReader, TooLargeError
 from envdoctor.manifests.parser_options import Parser
@@ -31,13 +32,13 @@ _MAX_MODULES = 120
 _SHORT = 4000  # characters of a package's file that imports the names of its modules
 _MAX_ELEMENTS = 60  # of a list over which a loop runs
 # Other modules have no effect on a parser.
-_RELEVANT = re.compile(r"argparse|[Pp]arser\b|parse_args|sys\.argv|dataclass|Arguments\b")
+_RELEVANT = lazy_pattern(r"argparse|[Pp]arser\b|parse_args|sys\.argv|dataclass|Arguments\b")
 # The program can parse something else than its command line.
-_CHANGES_ARGUMENTS = re.compile(
+_CHANGES_ARGUMENTS = lazy_pattern(
     r"\bsys\.argv(?:\[[^\]\n]*\])?\s*(?:\+=|=(?!=))|\bdel\s+sys\.argv|\bsys\.argv\.(?:append|extend|insert|pop|remove|clear)"
     r"|\bfrom\s+sys\s+import\b.*\bargv\b|\bargparse\._|\bArgumentParser\.\w+\s*=(?!=)"
 )
-_UNUSED_REST = re.compile(r"\(?\w+, _\w*\)? = ([\w.]+)\.parse_known_args\(\)")
+_UNUSED_REST = lazy_pattern(r"\(?\w+, _\w*\)? = ([\w.]+)\.parse_known_args\(\)")
 _LIBRARIES = frozenset({"argparse", "transformers", "trl", "deepspeed", "sys"})
 
 

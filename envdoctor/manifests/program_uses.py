@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from envdoctor.core.import_guards import permits_absence
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.hosted_branches import is_space, without_hosted_branches
@@ -22,17 +23,17 @@ from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
 
 _MAX_FILES = 200
-_DOTTED = re.compile(r"\w+(?:\.\w+)*")
+_DOTTED = lazy_pattern(r"\w+(?:\.\w+)*")
 _CATCHING = frozenset({
     "TypeError", "ValueError", "AttributeError", "NotImplementedError", "Exception", "BaseException", "ImportError",
     "ModuleNotFoundError",
 })  # fmt: skip
 # A condition that can select the call by the release.
-_BY_RELEASE = re.compile(
+_BY_RELEASE = lazy_pattern(
     r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_|major|minor|\bPY[23]\b", re.IGNORECASE
 )
-_BY_TYPE = re.compile(r"\bisinstance\(|(?:not )?is_\w+")
-_INITIALIZER = re.compile(r"super\([^()]*\)\.__init__")
+_BY_TYPE = lazy_pattern(r"\bisinstance\(|(?:not )?is_\w+")
+_INITIALIZER = lazy_pattern(r"super\([^()]*\)\.__init__")
 _LEAVING = ast.Return | ast.Raise | ast.Continue
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
@@ -14,14 +15,14 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.requirement_files import requirements_of_file
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
-_MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
-_LINUX = re.compile(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
+_MACHINE = lazy_pattern(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
+_LINUX = lazy_pattern(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
 # A part of the name of an extra for one kind of accelerator.
-_ACCELERATOR = re.compile(
+_ACCELERATOR = lazy_pattern(
     r"(?:^|[-_.])(cpu|gpu|cuda|cu(?:da)?\d{2,3}|rocm|amd|npu|ascend|xpu|hpu|tpu|mps|mlx|metal)(?=[\d.]*(?:[-_.]|$))",
     re.IGNORECASE,
 )
-_ARM = re.compile(r"aarch64|arm64", re.IGNORECASE)  # the audit of a file without a machine is for x86_64
+_ARM = lazy_pattern(r"aarch64|arm64", re.IGNORECASE)  # the audit of a file without a machine is for x86_64
 _OTHERS_THAN_NVIDIA = frozenset({"cpu", "rocm", "amd", "npu", "ascend", "xpu", "hpu", "tpu", "mps", "mlx", "metal"})
 _MAX_DEPTH = 8  # of groups that include groups
 

@@ -7,13 +7,16 @@ import shlex
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 
 if TYPE_CHECKING:
     import ast
 
-_INSTALLS = re.compile(r"\b(?:pip3?|uv|conda|mamba|micromamba)\b.*\b(?:install|add|sync|create|update)\b", re.DOTALL)
-_STRING_VARIABLE = re.compile(r"^\w+\s*=\s*[\"']", re.MULTILINE)
+_INSTALLS = lazy_pattern(
+    r"\b(?:pip3?|uv|conda|mamba|micromamba)\b.*\b(?:install|add|sync|create|update)\b", re.DOTALL
+)
+_STRING_VARIABLE = lazy_pattern(r"^\w+\s*=\s*[\"']", re.MULTILINE)
 # Matched without the module, which code imports under several names.
 _FUNCTIONS = frozenset({
     "system", "popen", "getoutput", "getstatusoutput", "run", "call", "check_call", "check_output", "Popen",

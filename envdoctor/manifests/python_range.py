@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_RANGE = re.compile(
+from envdoctor.core.patterns import lazy_pattern
+
+_RANGE = lazy_pattern(
     r"(?<![\w.])python(?: versions?)?[ :(*`]{1,4}(?:between |from )?v?(3\.\d{1,2})(?:\.(?:\d+|x))?\s?"
     r"(?:[-~–]|to|through|bis)\s?(?:python ?)?(3\.\d{1,2})(?!\d)",  # noqa: RUF001
     re.IGNORECASE,
 )
-_UPPER = re.compile(
+_UPPER = lazy_pattern(
     r"(?<![\w.])python(?: versions?)?[ :(*`]{1,4}(?:>=? ?(3\.\d{1,2})(?:\.\d+)?[ ,]+(?:and )?)?"
     r"(<=?) ?(3\.\d{1,2})(?:\.\d+)?(?!\d)",
     re.IGNORECASE,
 )
-_NO_STATEMENT = re.compile(r"n't\b|\b(?:not|never|fail\w*|for example|e\.g\.|colab|if|when)\b", re.IGNORECASE)
+_NO_STATEMENT = lazy_pattern(r"n't\b|\b(?:not|never|fail\w*|for example|e\.g\.|colab|if|when)\b", re.IGNORECASE)
 _MAX_LINE = 500
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
@@ -15,12 +15,12 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 MAX_ROUNDS = 3  # a later step can have a conflict of its own
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_ABSENT = re.compile(
+_ABSENT = lazy_pattern(
     rf"no version of ({_NAME})|({_NAME}) was not found in the package registry|({_NAME})==\S+ has no "
 )
-_EXACT = re.compile(rf"({_NAME})(?:[=<>!~]\S+)? depends? on ({_NAME})(?:\[[^\]]*\])?==")
-_FOR_OTHERS = re.compile(r"torch[-_](?:npu|xla|directml|mlu|musa)|intel[-_]extension")
-_WORD = re.compile(_NAME)
+_EXACT = lazy_pattern(rf"({_NAME})(?:[=<>!~]\S+)? depends? on ({_NAME})(?:\[[^\]]*\])?==")
+_FOR_OTHERS = lazy_pattern(r"torch[-_](?:npu|xla|directml|mlu|musa)|intel[-_]extension")
+_WORD = lazy_pattern(_NAME)
 
 
 class ReducedGuide(NamedTuple):

@@ -7,12 +7,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
-_COMMENT = re.compile(r"(?:^|\s)#.*")
-_EDITABLE = re.compile(r"(?:-e|--editable)[ =]?\s*(\S+)")
+_COMMENT = lazy_pattern(r"(?:^|\s)#.*")
+_EDITABLE = lazy_pattern(r"(?:-e|--editable)[ =]?\s*(\S+)")
 _MAX_DEPTH, _MAX_FILES = 8, 100  # of files that include files
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 
-_UNDERLINE = re.compile(r"([=\-`:.'\"~^_*+#<>])\1{2,}\s*")
-_CODE = re.compile(
+from envdoctor.core.patterns import lazy_pattern
+
+_UNDERLINE = lazy_pattern(r"([=\-`:.'\"~^_*+#<>])\1{2,}\s*")
+_CODE = lazy_pattern(
     r"(\s*)(?:[-*+]\s+|(?:\d+|#)[.)]\s+)?\.\.\s+(?:code-block|code|sourcecode|highlight-block|prompt|parsed-literal|"
     r"literalinclude|ipython)::\s*(\S*).*"
 )
-_BLOCK = re.compile(r"^\s*\.\.\s+(?:code-block|code|sourcecode|prompt)::", re.MULTILINE)
-_DIRECTIVE = re.compile(r"\s*\.\.\s+[\w:-]+::")
-_TARGET = re.compile(r"\s*\.\.\s+(?:_[^:]+:|\|.+?\|\s+\w+::|\[[^\]]+\])")
-_COMMENT = re.compile(r"(\s*)\.\.(?:\s+.*)?")
-_OPTION = re.compile(r"\s*:[\w-]+:(?:\s+(.*))?")
-_LITERAL = re.compile(r"(.*?)(:?)::\s*")
-_ROLE = re.compile(r":[\w:+-]+:(?=`)")
-_ITEM = re.compile(r"(\s*)#\.(\s)")
+_BLOCK = lazy_pattern(r"^\s*\.\.\s+(?:code-block|code|sourcecode|prompt)::", re.MULTILINE)
+_DIRECTIVE = lazy_pattern(r"\s*\.\.\s+[\w:-]+::")
+_TARGET = lazy_pattern(r"\s*\.\.\s+(?:_[^:]+:|\|.+?\|\s+\w+::|\[[^\]]+\])")
+_COMMENT = lazy_pattern(r"(\s*)\.\.(?:\s+.*)?")
+_OPTION = lazy_pattern(r"\s*:[\w-]+:(?:\s+(.*))?")
+_LITERAL = lazy_pattern(r"(.*?)(:?)::\s*")
+_ROLE = lazy_pattern(r":[\w:+-]+:(?=`)")
+_ITEM = lazy_pattern(r"(\s*)#\.(\s)")
 
 
 def is_restructured_text(text: str) -> bool:

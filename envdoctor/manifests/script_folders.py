@@ -5,25 +5,26 @@ from __future__ import annotations
 import posixpath
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 
 _SELF = r"(?:\$0|\$\{0\}|\$BASH_SOURCE|\$\{BASH_SOURCE(?:\[0\])?(?::-\$0)?\})"
 _QUOTE = r"[\"']?"
 _RESOLVED = rf"\$\(\s*(?:readlink\s+-f|realpath)\s+(?:--\s+)?{_QUOTE}{_SELF}{_QUOTE}\s*\)"
-_FOLDER = re.compile(
+_FOLDER = lazy_pattern(
     rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}(?:{_SELF}|{_RESOLVED}){_QUOTE}\s*\)|\$\{{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}}"
 )
 _PATH = r"[\w.-]+(?:/[\w.-]+)*"
 _PRINTED = r"(?:&&|;)\s*pwd(?:\s+-P)?\s*"
 _SILENT = r"(?:&?>\s*/dev/null\s*(?:2>&1\s*)?)?"
-_ENTERED = re.compile(
+_ENTERED = lazy_pattern(
     rf"\$\(\s*(?:cd|realpath|readlink\s+-f)\s+(?:-P\s+|--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*{_SILENT}(?:{_PRINTED})?\)"
 )
-_ABOVE = re.compile(rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*\)")
-_CURRENT = re.compile(r"`pwd`|\$\(\s*pwd(?:\s+-P)?\s*\)|\$\{?PWD\}?(?!\w)")
-_ASSIGNMENT = re.compile(r"(\s*(?:(?:export|readonly|local|declare\s+-r)\s+)?)([A-Za-z_]\w*)=(\S.*?)\s*")
-_ENTERS = re.compile(r"\s*(?:cd|pushd|popd)\b")
-_ENTERED_PATH = re.compile(rf"\s*cd\s+(?:--\s+)?{_QUOTE}((?!-){_PATH}){_QUOTE}\s*(?:(?:;|&&|\|\|).*)?")
+_ABOVE = lazy_pattern(rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*\)")
+_CURRENT = lazy_pattern(r"`pwd`|\$\(\s*pwd(?:\s+-P)?\s*\)|\$\{?PWD\}?(?!\w)")
+_ASSIGNMENT = lazy_pattern(r"(\s*(?:(?:export|readonly|local|declare\s+-r)\s+)?)([A-Za-z_]\w*)=(\S.*?)\s*")
+_ENTERS = lazy_pattern(r"\s*(?:cd|pushd|popd)\b")
+_ENTERED_PATH = lazy_pattern(rf"\s*cd\s+(?:--\s+)?{_QUOTE}((?!-){_PATH}){_QUOTE}\s*(?:(?:;|&&|\|\|).*)?")
 
 
 def with_own_folder(lines: tuple[Line, ...], folder: str) -> tuple[Line, ...]:

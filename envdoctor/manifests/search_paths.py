@@ -8,10 +8,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-_FINDERS = re.compile(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
-_VARIABLE = re.compile(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
-_ENTERED = re.compile(r"(?m)^[ \t$]*cd[ \t]+([\w./-]+)[ \t]*$")
-_OWN_VALUE = re.compile(r"\$\{?PYTHONPATH\b.*|\.?/?|\$\{?PWD\}?/?|\$\(pwd\)?/?|\{?\$?env:PYTHONPATH\}?")
+from envdoctor.core.patterns import lazy_pattern
+
+_FINDERS = lazy_pattern(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
+_VARIABLE = lazy_pattern(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
+_ENTERED = lazy_pattern(r"(?m)^[ \t$]*cd[ \t]+([\w./-]+)[ \t]*$")
+_OWN_VALUE = lazy_pattern(r"\$\{?PYTHONPATH\b.*|\.?/?|\$\{?PWD\}?/?|\$\(pwd\)?/?|\{?\$?env:PYTHONPATH\}?")
 _SAME = frozenset({"abspath", "realpath", "normpath", "str", "Path", "resolve", "absolute", "as_posix", "fspath"})
 _CURRENT = frozenset({"os.getcwd()", "os.curdir", "Path.cwd()", "pathlib.Path.cwd()"})
 _MAX_DEPTH = 20  # of nested expressions

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.releases import leading_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.dropped_packages import DroppedPackage
 
 _SHARED_FILES = "RUN122"
-_OF_GPU = re.compile(r"-(?:cu\d+|cuda\d+x?|gpu)$")
+_OF_GPU = lazy_pattern(r"-(?:cu\d+|cuda\d+x?|gpu)$")
 
 
 def without_second_builds(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:

@@ -7,14 +7,15 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.module_values import FileLines, ModuleValues, NoValueError, Unread, names_in
 from envdoctor.manifests.pyproject import PyProject, pyproject_of_data, requirements_of_data
 from envdoctor.resolution.requirement import InstallRequirement
 
-_SETUP_CALL = re.compile(r"^\s*(?:\w+\.)?setup\(", re.MULTILINE)
-_SETUPTOOLS = re.compile(r"^\s*(?:from|import)\s+(?:setuptools|distutils|skbuild)\b", re.MULTILINE)
+_SETUP_CALL = lazy_pattern(r"^\s*(?:\w+\.)?setup\(", re.MULTILINE)
+_SETUPTOOLS = lazy_pattern(r"^\s*(?:from|import)\s+(?:setuptools|distutils|skbuild)\b", re.MULTILINE)
 _MAX_TEXT = 80
 
 

@@ -9,35 +9,36 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.missing_backslashes import missing_backslashes, without_comment
 from envdoctor.manifests.shell_records import BOUND_CHARACTERS, Command, ShellState, ShellText
 from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 
 # `$ `, `(base) user@host:~$ `, `root@host:/work# `, `[user@login01 ~]$ `, `PS C:\> `, also after a line number.
-_PROMPT = re.compile(
+_PROMPT = lazy_pattern(
     r"\s*(?:\d{1,4}[.:|)]?\s+)?(?:\([\w.\- ]+\)\s*)?"
     r"(?:\[[\w.\-]{1,64}@[^\]\n]{1,200}\][$#%]|[\w.\-]{1,64}@[^$#%\s]{1,300}\s?[$#%\u276f\u279c]"
     r"|[\w.\-]{1,64}@[\w.\-]{1,64} [~/][^>\s]{0,200}>|\u279c +\S+ (?:git:\(\S+\) )?(?:\u2717 )?"
     r"|In \[\d*\]:(?= [!%]pip)|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s*(?<=\s)[!%]?(.*)",
     re.DOTALL,
 )
-_SCRIPT_OF_ROOT = re.compile(r"# (?:\./|(?:bash|sh) (?:[\w-]+/)*[\w-]+\.sh\b)\S*")
-_LINE_NUMBER = re.compile(r"\A\s*(\d{1,4})[.:|)]?\s+(?=\S)")
-_INSTALL_COMMAND = re.compile(
+_SCRIPT_OF_ROOT = lazy_pattern(r"# (?:\./|(?:bash|sh) (?:[\w-]+/)*[\w-]+\.sh\b)\S*")
+_LINE_NUMBER = lazy_pattern(r"\A\s*(\d{1,4})[.:|)]?\s+(?=\S)")
+_INSTALL_COMMAND = lazy_pattern(
     r"(?:sudo\s+)?(?:(?:uv\s+)?pip3?|python3?\s+-m\s+pip|conda|mamba)\s+(?:install|uninstall|create|activate)\s"
 )
 # `trl>=0.23` without quotes is a requirement in a guide, and a redirection for the shell. Placeholders such as
 # `<your token>` and `<'' or a text>` are no redirection either. Their characters are replaced, so that the grammar
 # reads them as a word.
-_BOUND = re.compile(r"[<>](?=[=\d])")
-_WORD_BEFORE = re.compile(r"[^\s'\"|&;()<>]+$")
-_PLACEHOLDER = re.compile(r"""(?<![<\w])<((?:[A-Za-z][\w./:-]*|''|"")(?: (?:[\w./:,-]|\b'\b)+){0,15})>(?![>&])""")
+_BOUND = lazy_pattern(r"[<>](?=[=\d])")
+_WORD_BEFORE = lazy_pattern(r"[^\s'\"|&;()<>]+$")
+_PLACEHOLDER = lazy_pattern(r"""(?<![<\w])<((?:[A-Za-z][\w./:-]*|''|"")(?: (?:[\w./:,-]|\b'\b)+){0,15})>(?![>&])""")
 # The grammar ends a word at the second variable of `a-$X-$X-b` and `$X/$Y/b`, unless its name is in braces.
-_LATER_NAME = re.compile(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
-_CUT_ADDRESS = re.compile(r"^[^#]*(?<![^\s\"=@+])(?:git\+)?https?://[^\s'\"#]*/\\$")
+_LATER_NAME = lazy_pattern(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
+_CUT_ADDRESS = lazy_pattern(r"^[^#]*(?<![^\s\"=@+])(?:git\+)?https?://[^\s'\"#]*/\\$")
 # An editor made a link of the address of a command: `git clone [https://a.org/b](https://a.org/b)`.
-_LINKED_ADDRESS = re.compile(r"\[(https?://[^\]\s]{1,300})\]\((https?://[^)\s]{1,300})\)")
+_LINKED_ADDRESS = lazy_pattern(r"\[(https?://[^\]\s]{1,300})\]\((https?://[^)\s]{1,300})\)")
 _MAX_TEXT_LENGTH = 400_000
 
 

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.markdown import Line
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_REPLACED_PLACEHOLDER = re.compile("\ue001[A-Za-z\ue004\ue005][^\ue001\ue002]*\ue002")
+_REPLACED_PLACEHOLDER = lazy_pattern("\ue001[A-Za-z\ue004\ue005][^\ue001\ue002]*\ue002")
 BOUND_CHARACTERS = str.maketrans("<> '\"", "\ue001\ue002\ue003\ue004\ue005")  # what the grammar shall not interpret
 _ORIGINAL_CHARACTERS = str.maketrans("\ue001\ue002\ue003\ue004\ue005", "<> '\"")
 

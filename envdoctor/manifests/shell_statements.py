@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.shell_records import (
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 # A comment with one of these words marks the next command as a bad example.
-_BAD_EXAMPLE = re.compile(r"(?i)❌|✗|\b(?:wrong|bad|falsch|incorrect|do not run|don't run|do not do|don't do)\b|错误")
+_BAD_EXAMPLE = lazy_pattern(
+    r"(?i)❌|✗|\b(?:wrong|bad|falsch|incorrect|do not run|don't run|do not do|don't do)\b|错误"
+)
 _TESTS = frozenset({"[", "[[", "test", "command", "which", "type", "hash", "grep", "true", "false", "nvidia-smi"})
 _MAX_COMMANDS = 4000
 _MAX_STATEMENTS = 100_000  # a function that calls itself twice has no other end

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
 
 # What dash 0.5.12 refuses or reads as something else: each form was run with it on 2026-11-26.
 _FORMS = (
-    (re.compile(r"(?:^|[;&|({]|\b(?:then|do|else))\s*source\s+[\w./~$\"'-]"), "source"),
-    (re.compile(r"(?:^|[;&|({!]|\b(?:if|elif|while|until|then|do|else))\s*\[\[\s"), "[["),
-    (re.compile(r"<<<"), "<<<"),
-    (re.compile(r"(?:^|[;&|({]|\b(?:then|do|else|export|local))\s*\w+\+?=\("), "an array"),
-    (re.compile(r"\bset\s+(?:-\w+\s+)*-\w*o\s+pipefail\b"), "set -o pipefail"),
-    (re.compile(r"(?:^|[;&|{])\s*function\s+\w+"), "function"),
-    (re.compile(r"\$\{\w+(?:\[|//?[^}]|:\d|\^|,|@)"), "${NAME/OLD/NEW}"),
-    (re.compile(r"(?:^|[;&|({])\s*(?:pushd|popd|shopt|declare|typeset)\s"), "pushd, shopt or declare"),
-    (re.compile(r"\bfor\s*\(\("), "for (("),
-    (re.compile(r"(?<![<\w$])[<>]\((?!\?)"), "<(command)"),
+    (lazy_pattern(r"(?:^|[;&|({]|\b(?:then|do|else))\s*source\s+[\w./~$\"'-]"), "source"),
+    (lazy_pattern(r"(?:^|[;&|({!]|\b(?:if|elif|while|until|then|do|else))\s*\[\[\s"), "[["),
+    (lazy_pattern(r"<<<"), "<<<"),
+    (lazy_pattern(r"(?:^|[;&|({]|\b(?:then|do|else|export|local))\s*\w+\+?=\("), "an array"),
+    (lazy_pattern(r"\bset\s+(?:-\w+\s+)*-\w*o\s+pipefail\b"), "set -o pipefail"),
+    (lazy_pattern(r"(?:^|[;&|{])\s*function\s+\w+"), "function"),
+    (lazy_pattern(r"\$\{\w+(?:\[|//?[^}]|:\d|\^|,|@)"), "${NAME/OLD/NEW}"),
+    (lazy_pattern(r"(?:^|[;&|({])\s*(?:pushd|popd|shopt|declare|typeset)\s"), "pushd, shopt or declare"),
+    (lazy_pattern(r"\bfor\s*\(\("), "for (("),
+    (lazy_pattern(r"(?<![<\w$])[<>]\((?!\?)"), "<(command)"),
 )
-_QUOTED = re.compile(r"'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\"")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
-_HERE_DOCUMENT = re.compile(r"(?<!<)<<-?\s*[\"'\\]?(\w+)")
+_QUOTED = lazy_pattern(r"'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\"")
+_COMMENT = lazy_pattern(r"(?:^|\s)#.*")
+_HERE_DOCUMENT = lazy_pattern(r"(?<!<)<<-?\s*[\"'\\]?(\w+)")
 
 
 def bash_syntax(lines: Iterable[Line]) -> tuple[int, str] | None:

@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.shell_records import ShellState, original_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPE_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
-_ARCHITECTURE = re.compile(r"(?:\$\(|`)\s*(?:uname\s+-[mpi]|arch)\s*(?:\)|`)")
-_SUBSTITUTION = re.compile(r"\$\(|`")
+_ESCAPE = lazy_pattern(r"\\(.)", re.DOTALL)
+_ESCAPE_IN_QUOTES = lazy_pattern(r"\\([$`\"\\\n])")
+_ARCHITECTURE = lazy_pattern(r"(?:\$\(|`)\s*(?:uname\s+-[mpi]|arch)\s*(?:\)|`)")
+_SUBSTITUTION = lazy_pattern(r"\$\(|`")
 _MAX_WORD_LENGTH = 20_000
 _MAX_FIELDS = 2000
 _MAX_DEPTH = 40

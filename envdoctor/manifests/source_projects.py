@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
@@ -19,7 +19,7 @@ from envdoctor.manifests.main_branches import MAIN_BRANCH
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 
-_TAG = re.compile(r"@v?(\d+(?:\.\d+)+(?:\.?post\d+)?)(?:#|$)")
+_TAG = lazy_pattern(r"@v?(\d+(?:\.\d+)+(?:\.?post\d+)?)(?:#|$)")
 _MAX_PROJECTS = 6
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.manifests.actions import Action, Install, torch_source
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
@@ -14,7 +14,7 @@ from envdoctor.manifests.stated_machine import cuda_of_text
 from envdoctor.resolution.torch_sources import cuda_name
 
 _CONDA = ("pytorch-cuda", "cudatoolkit")
-_VERSION = re.compile(r"=+(1\d\.\d)")
+_VERSION = lazy_pattern(r"=+(1\d\.\d)")
 
 
 class StatedCuda(NamedTuple):

@@ -6,13 +6,14 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.manifests.markdown import Block, Line
 
-_DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
-_DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
-_ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
-_COMMENTED_COMMAND = re.compile(
+_DRIVER_VERSION = lazy_pattern(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
+_DRIVER_WORD = lazy_pattern(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
+_ARM = lazy_pattern(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
+_COMMENTED_COMMAND = lazy_pattern(
     r"\s*#+\s*(?:[A-Z_]+=\S+\s+|sudo\s+)*(?:pip3?|uv|conda|mamba|git|python3?|apt(?:-get)?|wget|cmake|make)\s+[\w./-]"
 )
 _MAX_LINE = 2000
@@ -20,7 +21,7 @@ _MAX_CELLS = 3  # of a row on one program: a name, its version and a remark
 _MAX_BEFORE = 40  # characters before a Python that show whether it is one of several
 # A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
 # Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
-_PYTHON = re.compile(
+_PYTHON = lazy_pattern(
     r"(?<![\w.])python(?: version)? ?(?:[=:v_-]|%20){0,2} ?(3\.\d{1,2})(?:\.(?:\d+|x))?(?![\w.]*\d)"
     r"(?!(?:\s|_|%20)*(?:\+(?!(?:(?<=\s\+)\s+|(?<=\d\+))[a-z][\w-]*?[ =-]*v?\d)|%2B"  # not "3.8 + CUDA 11.1"
     r"|(?:[-–]|to|through|bis)(?:\s|_|%20)*3\.\d|[~–]|-\s|-$|或|及|以上"  # noqa: RUF001
@@ -28,36 +29,36 @@ _PYTHON = re.compile(
     re.IGNORECASE,
 )
 # After a lower bound: "Python 3.9+ (3.10 recommended)", "Python >= 3.8, recommended: 3.10".
-_RECOMMENDED = re.compile(
+_RECOMMENDED = lazy_pattern(
     r"\bpython(?: version)?\W{0,4}3\.\d{1,2}(?: or newer)?[\s+,;(*`-]{1,6}"
     r"(?:(?:tested (?:with|on)|we recommend|recommended:?|preferably|ideally)\W{1,3}(?:python )?(3\.\d{1,2})(?![\d+])"
     r"|(?:python )?(3\.\d{1,2})[*`]{0,2} (?:is )?(?:strongly |highly )?(?:recommended|preferred)\b)",
     re.IGNORECASE,
 )
-_FURTHER = re.compile(r"(?:\s|_|%20)*(?:[,/|]|%7C|or\b|and\b|oder\b|und\b)(?:\s|_|%20)*(3\.\d{1,2})(?!\.\d*\.|\d)")
-_NO_STATEMENT = re.compile(  # of a lower or an upper bound, or of news, in the text before a Python
+_FURTHER = lazy_pattern(r"(?:\s|_|%20)*(?:[,/|]|%7C|or\b|and\b|oder\b|und\b)(?:\s|_|%20)*(3\.\d{1,2})(?!\.\d*\.|\d)")
+_NO_STATEMENT = lazy_pattern(  # of a lower or an upper bound, or of news, in the text before a Python
     r"(?:\b(?:at least|minimum|newer than|older than|higher than|later than|lower than|above|below|before|after|since"
     r"|until|up to|from|support(?:s|ed)?(?: for)?|without)|[<>≥≤~^])\W{0,3}$",
     re.IGNORECASE,
 )
 # A CUDA version that is no bound: "CUDA 11.7", "CUDA version: 12.1", "| CUDA | 11.8 |", but not "CUDA 11.8+".
-_CUDA = re.compile(
+_CUDA = lazy_pattern(
     r"(?<![\w.-])CUDA(?:[ -]toolkit)?(?: version)?[ :=|*`_v(-]{1,8}(1[0-3]\.\d)(?:\.\d+)?(?![\w.]*\d)"
     r"(?!(?:\s|`|\*|_)*(?:\+|\bx\b|[-–~/,|]\s*1\d|或|及|以上|and\s1|to\s1"  # noqa: RUF001
     r"|or\s(?:newer|later|higher|above|greater|up|1)|and\s(?:newer|later|above|up|higher)))",
     re.IGNORECASE,
 )
-_DRIVER_OR_SETUP = re.compile(
+_DRIVER_OR_SETUP = lazy_pattern(
     r"driver|\bif\b|\bwhen\b|for example|e\.g\.|replace|your\b|instead|issue|error", re.IGNORECASE
 )
-_EXCLUSION = re.compile(r"n't\b|\b(?:not|never|avoid|unsupported|incompatible|fail\w*)\b|不", re.IGNORECASE)
-_BOUND_COLUMN = re.compile(
+_EXCLUSION = lazy_pattern(r"n't\b|\b(?:not|never|avoid|unsupported|incompatible|fail\w*)\b|不", re.IGNORECASE)
+_BOUND_COLUMN = lazy_pattern(
     r"\b(?:min(?:imum|imal)?|max(?:imum)?|lowest|supported|compatible|at least|newer|later|higher|above)\b|[<>≥≤]",
     re.IGNORECASE,
 )
-_MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
-_X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
-_GPU = re.compile(
+_MAC = lazy_pattern(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
+_X86 = lazy_pattern(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
+_GPU = lazy_pattern(
     r"\b(?:GB[23]00|GH200|GB10|DGX Spark|[BH][1-3]00|H800|H20|A100|A800|A40|A30|A10G?|A6000|L40S?|L4|V100|P100|T4"
     r"|RTX (?:PRO )?[2-6]0\d0(?: ?(?:Ti|Super|Ada))?|RTX A?\d{4})\b",
     re.IGNORECASE,

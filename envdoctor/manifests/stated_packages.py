@@ -11,72 +11,73 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.stated_names import ORDINARY_WORDS, package_of_text
 from envdoctor.manifests.actions import STATED_IN_TEXT, Install
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
-_ABOUT = re.compile(
+_ABOUT = lazy_pattern(
     r"\b(?:requirements?|dependenc\w+|prerequisites?|install\w*|environments?|set[- ]?up|get(?:ting)? started"
     r"|packages?|preparations?|quick ?start)\b|安装|环境|依赖",
     re.IGNORECASE,
 )
-_ABOUT_OTHERS = re.compile(
+_ABOUT_OTHERS = lazy_pattern(
     r"\b(?:data|datasets?|experiment\w*|hardware|variables?|evaluat\w+|checkpoints?|pre-?trained|weights?|windows"
     r"|mac ?os|docker|devices?|contribut\w+|develop\w*|optional\w*|training|demo)\b|数据",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s*(.*?)[#\s]*|\s*<h\d[^>]*>(.*?)(?:</h\d>)?\s*|\s*\*\*([^*]{3,60})\*\*:?\s*")
-_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-+)\s*")
-_LEAD = re.compile(
+_HEADING = lazy_pattern(r"\s{0,3}#{1,6}\s*(.*?)[#\s]*|\s*<h\d[^>]*>(.*?)(?:</h\d>)?\s*|\s*\*\*([^*]{3,60})\*\*:?\s*")
+_UNDERLINE = lazy_pattern(r"\s{0,3}(?:=+|-+)\s*")
+_LEAD = lazy_pattern(
     r"[^|`]{0,120}\b(?:requirements?|dependencies|prerequisites|packages)\b[^|`]{0,60}:\s*", re.IGNORECASE
 )
-_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
-_LEADING_VERB = re.compile(r"\s*(?:install|requires?|needs?)\s+(?=[\[`*A-Za-z])", re.IGNORECASE)
-_ANCHOR = re.compile(r"\]\(#")  # of a table of contents
-_MARKUP = re.compile(r"!\[[^\]]*\]\([^)]*\)|\[([^\]]*)\]\([^)]*\)|<[^>]*>|\*\*|__|[*`]")
-_SEPARATOR = re.compile(r"\s*(?:[,;、，]|\band\b|&|(?<=\s)\+(?=\s))\s*")  # noqa: RUF001
-_REMARK = re.compile(  # after a package: `for the models`, `- a library`, `(a library)`
+_ITEM = lazy_pattern(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
+_LEADING_VERB = lazy_pattern(r"\s*(?:install|requires?|needs?)\s+(?=[\[`*A-Za-z])", re.IGNORECASE)
+_ANCHOR = lazy_pattern(r"\]\(#")  # of a table of contents
+_MARKUP = lazy_pattern(r"!\[[^\]]*\]\([^)]*\)|\[([^\]]*)\]\([^)]*\)|<[^>]*>|\*\*|__|[*`]")
+_SEPARATOR = lazy_pattern(r"\s*(?:[,;、，]|\band\b|&|(?<=\s)\+(?=\s))\s*")  # noqa: RUF001
+_REMARK = lazy_pattern(  # after a package: `for the models`, `- a library`, `(a library)`
     r"\s+(?:with|for|from|via|by|in|on|to|used|built|[-–—:|](?!\s*v?\d))(?:\s.*)?$|\s*(?:：|\((?![=<>~v\s]*\d)).*$"  # noqa: RUF001
 )
-_TESTED = re.compile(r"\((?:tested|we use|version|v)\D{0,16}(\d[\w.]*)\)", re.IGNORECASE)
-_FURTHER = re.compile(r"\s*(?:[-–~,/]|\b(?:to|or|and)\b)\s*v?\d|\s*[<>=~!≤≥]")  # noqa: RUF001  a range, or several versions
+_TESTED = lazy_pattern(r"\((?:tested|we use|version|v)\D{0,16}(\d[\w.]*)\)", re.IGNORECASE)
+_FURTHER = lazy_pattern(r"\s*(?:[-–~,/]|\b(?:to|or|and)\b)\s*v?\d|\s*[<>=~!≤≥]")  # noqa: RUF001  a range, or several versions
 _NAME_AND_VERSION = tuple(
-    re.compile(rf"([A-Za-z][A-Za-z0-9_.-]*(?:\s[A-Za-z][A-Za-z-]*){{{words}}})\s*(.*)") for words in (2, 1, 0)
+    lazy_pattern(rf"([A-Za-z][A-Za-z0-9_.-]*(?:\s[A-Za-z][A-Za-z-]*){{{words}}})\s*(.*)") for words in (2, 1, 0)
 )
-_SPECIFIER = re.compile(r"(?:\s*(?:[=<>!~]=|[<>])\s*\d[\w.]*(?:\.\*)?\s*,?)+")
-_VERSION = re.compile(
+_SPECIFIER = lazy_pattern(r"(?:\s*(?:[=<>!~]=|[<>])\s*\d[\w.]*(?:\.\*)?\s*,?)+")
+_VERSION = lazy_pattern(
     r"[\s=:(≥]*(?:version|ver\.?|v|@)?\s*(?P<at_least>>=|≥)?\s*v?(?P<version>\d+(?:\.\d+){0,3}(?:\.post\d+)?)"
     r"(?P<local>\+cu\d+)?(?P<any>\.[x*])?"
     r"\s*(?P<or_newer>\+|or (?:newer|later|higher|above|greater)|and (?:above|later|newer|higher|up))?\s*\)?",
     re.IGNORECASE,
 )
-_IN_CODE = re.compile(r"(`{1,2})([^`\n]{2,80})\1")
-_PINNED = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\d[\w.]*(?:\+\w+)?")
-_ADDRESS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\[`*])|(?<=。)")
+_IN_CODE = lazy_pattern(r"(`{1,2})([^`\n]{2,80})\1")
+_PINNED = lazy_pattern(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\d[\w.]*(?:\+\w+)?")
+_ADDRESS = lazy_pattern(r"!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
+_SENTENCE = lazy_pattern(r"(?<=[.!?])\s+(?=[A-Z\[`*])|(?<=。)")
 # A condition, a warning, or the history of a project: no statement on what it needs.
-_UNCERTAIN = re.compile(
+_UNCERTAIN = lazy_pattern(
     r"\b(?:if|when|unless|errors?|fail\w*|bugs?|issues?|broken?|not|cannot|can't|don't|doesn't|never|avoid|instead|since"
     r"|before|until|removed|deprecated|chang\w+|upgrad\w+|updat\w+|downgrad\w+|otherwise|optional\w*|alternativ\w+|either"
     r"|faster|news|thanks?|may|might|could|example|source|github|fork\w*|nightly|already)\b|如果|或|不",
     re.IGNORECASE,
 )
-_LATEST = re.compile(
+_LATEST = lazy_pattern(
     r"\binstall\w*\b.{0,40}\b(?:latest|newest|most recent)\b(?: versions?| releases?)?(?: of)?\s", re.IGNORECASE
 )
-_NEEDS = re.compile(
+_NEEDS = lazy_pattern(
     r"\b(?:install\w*|requir\w+|needs?|needed|depends? on|tested|built|developed|implemented|run|uses?|using|works?"
     r"|based|written|verified|environment)\b|使用|安装|基于",
     re.IGNORECASE,
 )
-_NAMES = re.compile(r"\b(?:install|requires?|depends? on)\s", re.IGNORECASE)  # also what has no version
-_WORD = re.compile(
+_NAMES = lazy_pattern(r"\b(?:install|requires?|depends? on)\s", re.IGNORECASE)  # also what has no version
+_WORD = lazy_pattern(
     r"`?((?:hugging ?face|pytorch|scikit|flash)[ -](?:lightning|geometric|transformers|learn|attention)"
     r"|[a-z][\w.-]*[a-z0-9])`?",
     re.IGNORECASE,
 )
-_OPTIONAL = re.compile(
+_OPTIONAL = lazy_pattern(
     r"optional|recommend|\bif\b|only (?:for|if|needed)|not (?:required|needed)|或|可选", re.IGNORECASE
 )
 _NO_PACKAGES = frozenset({

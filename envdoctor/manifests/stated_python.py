@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.notebook_services import notebook_services
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
@@ -34,21 +35,21 @@ USER = "--python"
 _OF_RUNTIME = "the runtime of "
 _MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
 _WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
-_EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\d+)?(?:\.\*)?")
+_EXACT = lazy_pattern(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\d+)?(?:\.\*)?")
 VERSION_FILES = {
-    ".python-version": re.compile(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
-    "runtime.txt": re.compile(r"(?m)^\s*python-(3\.\d+)"),
-    ".tool-versions": re.compile(r"(?m)^\s*python\s+(3\.\d+)"),
+    ".python-version": lazy_pattern(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
+    "runtime.txt": lazy_pattern(r"(?m)^\s*python-(3\.\d+)"),
+    ".tool-versions": lazy_pattern(r"(?m)^\s*python\s+(3\.\d+)"),
 }
 _CONDA_FILES = ("environment.yml", "environment.yaml")
-_CONDA_FILE = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")  # environment-cuda12.yaml, conda_env.yml
+_CONDA_FILE = lazy_pattern(r"(?:conda|env)[\w.-]*\.ya?ml")  # environment-cuda12.yaml, conda_env.yml
 _MAX_CONDA_FILES = 8
-_OF_PROJECT = re.compile(
+_OF_PROJECT = lazy_pattern(
     r"\binstall\s(?:.{0,200}\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)"
     r"|\b(?:uv sync|(?:poetry|pdm) install)\b|\bsetup\.py\b"
 )
-_FOR_COLAB = re.compile(r"colab\.research\.google|google\.colab|/content/")
-_KERNEL = re.compile(r"3\.\d+")
+_FOR_COLAB = lazy_pattern(r"colab\.research\.google|google\.colab|/content/")
+_KERNEL = lazy_pattern(r"3\.\d+")
 
 
 class StatedTarget(NamedTuple):

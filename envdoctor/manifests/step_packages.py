@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import ngc_has_constraints
 from envdoctor.knowledge.releases import required_specifier
 from envdoctor.knowledge.versions import public_part
@@ -14,8 +15,8 @@ from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.resolver import ResolvedPackage
 
-_PART_OF_TORCH = re.compile(r"triton$|(?:nvidia|cuda)-")  # of which each torch requires one release
-_LIFTED = re.compile(r"PIP_CONSTRAINT|/etc/pip/constraint")
+_PART_OF_TORCH = lazy_pattern(r"triton$|(?:nvidia|cuda)-")  # of which each torch requires one release
+_LIFTED = lazy_pattern(r"PIP_CONSTRAINT|/etc/pip/constraint")
 
 
 def merge_requested(

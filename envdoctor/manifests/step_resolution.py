@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import supports_python
 from envdoctor.knowledge.releases import releases_that_pin, required_specifier
@@ -21,13 +22,13 @@ from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
 
 # A feed of Azure Artifacts, /_packaging/NAME/pypi/simple, has packages of its own.
-_HOST = re.compile(r"https?://[^$/{]*\.[a-z]{2,}(?:[:/]|$)")
-_PUBLIC = re.compile(
+_HOST = lazy_pattern(r"https?://[^$/{]*\.[a-z]{2,}(?:[:/]|$)")
+_PUBLIC = lazy_pattern(
     r"//mirrors?\.|//(?:[\w-]+\.)*(?:pypi\.org|pypi\.python\.org|tuna\.tsinghua\.edu\.cn|ustc\.edu\.cn|aliyun(?:cs)?\.com|douban(?:io)?\.com"
     r"|tencent(?:yun)?\.com|baidu\.com|huaweicloud\.com|volces\.com|bfsu\.edu\.cn|sjtug?\.edu\.cn|nju\.edu\.cn|zju\.edu\.cn"
     r"|hust\.edu\.cn|sustech\.edu\.cn|pku\.edu\.cn|lzu\.edu\.cn|163\.com|kakao\.com|yandex\.ru)[:/]"
 )
-_MIRROR = re.compile(_PUBLIC.pattern + r"|^(?!.*/_packaging/).*//[^/]+/.*pypi")
+_MIRROR = lazy_pattern(_PUBLIC.pattern + r"|^(?!.*/_packaging/).*//[^/]+/.*pypi")
 
 # Indexes of one project, with its packages: all others come from PyPI. Read on 2026-11-26.
 _OF_PROJECTS = {
@@ -39,7 +40,7 @@ URL_ORIGIN = "a direct URL"  # origin of packages from a wheel or a repository
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
-_OF_UV = re.compile(r"(?:[A-Za-z_]\w{0,60}=\S{0,200} +)*uv ")  # `GIT_LFS_SKIP_SMUDGE=1 uv pip install -e .`
+_OF_UV = lazy_pattern(r"(?:[A-Za-z_]\w{0,60}=\S{0,200} +)*uv ")  # `GIT_LFS_SKIP_SMUDGE=1 uv pip install -e .`
 
 
 def resolve_step(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 INDEX_URL = "https://download.pytorch.org/whl/"
-INDEX = re.compile(r"(download\.pytorch\.org/whl/)(?:nightly/|test/)?(cu\d{2,3}|cpu)\b")
+INDEX = lazy_pattern(r"(download\.pytorch\.org/whl/)(?:nightly/|test/)?(cu\d{2,3}|cpu)\b")
 
 
 def with_torch_index(text: str, kind: str, backend: str, names: Sequence[str]) -> str | None:

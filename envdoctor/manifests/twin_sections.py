@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.conditional_blocks import Span, installed_names
 from envdoctor.manifests.markdown import Block
 
-_STEP = re.compile(r"step|\d+[.)]|update|upgrade|reinstall|then|fix|(?:^|\W)(?:first|second|next)\b", re.IGNORECASE)
+_STEP = lazy_pattern(r"step|\d+[.)]|update|upgrade|reinstall|then|fix|(?:^|\W)(?:first|second|next)\b", re.IGNORECASE)
 
 
 def twin_sections(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator[tuple[Span, Span]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.wording import join_words
 from envdoctor.knowledge.git_builds import requirements_of_repository
 from envdoctor.knowledge.images import is_bare_image, known_repository
@@ -46,22 +47,22 @@ _OF_NGC_IMAGE = _OF_PYTORCH_IMAGE | frozenset({
 })  # fmt: skip
 _IMAGES: Mapping[str, frozenset[str]] = {"pytorch/pytorch": _OF_PYTORCH_IMAGE, "nvidia/pytorch": _OF_NGC_IMAGE}
 # Modules of a cluster without packages of Python.
-_OF_TOOLCHAIN = re.compile(
+_OF_TOOLCHAIN = lazy_pattern(
     r"(?:cuda|cudnn|nccl|gcc|gnu|g\+\+|cmake|nvhpc|openmpi|mpi|intel|ninja|git|ffmpeg|java|slurm|llvm|clang|binutils"
     r"|cuda-?toolkit|cudatoolkit|nvidia|apptainer|singularity|rust)\b[\w./+-]*",
     re.IGNORECASE,
 )
 # Installs what is not read, also where the text mentions it: `make install`, `pip install -e .[train]`.
-_UNREAD_STEP = re.compile(
+_UNREAD_STEP = lazy_pattern(
     rf"{UNREAD_COMMANDS}|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install)\b|\benv (?:create|update)\b"
     r"|\bpip3? install\s+[^\n`]{0,200}?(?:(?:-e|-r)\s*\S|\s[\"']?\.{1,2}(?:[\[/\"'\s]|$))"
 )
-_COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
-_BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
-_AFFIX = re.compile(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
+_COMMAND_END = lazy_pattern(r"[`\n]|&&|;|\s#")
+_BUILD = lazy_pattern(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
+_AFFIX = lazy_pattern(r"^(?:python-|py-?)|(?:-python|-base|-core)$")  # `pysoundfile` has the module soundfile
 _OF_SYSTEM = "python3-"  # python3-pandas
-_PROJECT = re.compile(r"git\+\w+://(?:[^/@]+@)?([^/]+/[^/]+/[\w.-]+?)(?:\.git)?/?(?:[@#]|$)")
-_ON_GITHUB = re.compile(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?![\w.-])")
+_PROJECT = lazy_pattern(r"git\+\w+://(?:[^/@]+@)?([^/]+/[^/]+/[\w.-]+?)(?:\.git)?/?(?:[@#]|$)")
+_ON_GITHUB = lazy_pattern(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?![\w.-])")
 _MAX_NAMES = 3
 _MAX_URL = 100
 

@@ -8,13 +8,16 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.rules import RULES
 from envdoctor.rules.known_breaks import known_breaks
 
 _FILES = (".py", ".ipynb", ".sh", ".md", ".rst", ".txt", ".toml", ".yaml", ".yml", ".json", ".slurm", "file")
-_LISTS = re.compile(r"(?:^|/)(?:[\w.-]*require[\w.-]*\.txt|pyproject\.toml|environment[\w.-]*\.ya?ml|Pipfile)$|lock")
+_LISTS = lazy_pattern(
+    r"(?:^|/)(?:[\w.-]*require[\w.-]*\.txt|pyproject\.toml|environment[\w.-]*\.ya?ml|Pipfile)$|lock"
+)
 _CODE = (".py", ".ipynb")
 _MAX_FILES = 1_000
 

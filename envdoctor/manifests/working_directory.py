@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import stat
 from itertools import islice
 from pathlib import Path
 
 from envdoctor.core.paths import is_file, is_folder
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.script_folders import with_own_folder
 from envdoctor.manifests.shell_records import Command, is_known
 
-_SCRIPT = re.compile(r"[\w./-]+\.sh")
+_SCRIPT = lazy_pattern(r"[\w./-]+\.sh")
 _SHELLS = ("bash", "sh", "source", ".")
-_OF_SCRIPT = re.compile(r"\$\(dirname \W*(?:\$0|\$\{?BASH_SOURCE)")
-_ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?:main|master))?(?:#egg=.*)?")
+_OF_SCRIPT = lazy_pattern(r"\$\(dirname \W*(?:\$0|\$\{?BASH_SOURCE)")
+_ADDRESS = lazy_pattern(
+    r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?:main|master))?(?:#egg=.*)?"
+)
 _ELSEWHERE = "/$"  # no directory of the project
-_PLACEHOLDER = re.compile(r"(?i)(?:.*[/_<-])?(?:path[_/-]to|your)[_/-].*|<.*>")  # path_to_checkpoints, /path/to/data
+_PLACEHOLDER = lazy_pattern(
+    r"(?i)(?:.*[/_<-])?(?:path[_/-]to|your)[_/-].*|<.*>"
+)  # path_to_checkpoints, /path/to/data
 _MAX_ANCESTORS = 4
 _MAX_NAMES = 2_000  # of a directory
 _MAX_FOLDERS = 100

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
@@ -20,13 +21,13 @@ _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
 
 # The version of a package in a variable of the shell or of a workflow: `torch==$V`, `torch==${{ env.V }}`.
 _OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
-_ITEMS = re.compile(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several items of an array in TOML
-_REQUIREMENT = re.compile(  # a line of a requirements file
+_ITEMS = lazy_pattern(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several items of an array in TOML
+_REQUIREMENT = lazy_pattern(  # a line of a requirements file
     r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*"
 )
 # Commands whose arguments are no requirements: a script that they run has those.
-_OTHER_COMMAND = re.compile(r"\s*(?:\$\s+)?(?:bash|sh|zsh|source|\.|sbatch|cd|git|python3?)\s")
-_ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
+_OTHER_COMMAND = lazy_pattern(r"\s*(?:\$\s+)?(?:bash|sh|zsh|source|\.|sbatch|cd|git|python3?)\s")
+_ENTRY = lazy_pattern(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
 class WrittenText(NamedTuple):

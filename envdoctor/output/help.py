@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.commands.help import HelpPage, TopicList
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.output.text import Part, Text, indent, table
 
-LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-ITEM = re.compile(r"(?m)^(?=(?:[-*]|\d+\.) )")
+LINK = lazy_pattern(r"\[([^\]]+)\]\([^)]*\)")
+ITEM = lazy_pattern(r"(?m)^(?=(?:[-*]|\d+\.) )")
 
 
 def render_topics(data: TopicList) -> list[Part]:

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.output.text import QUOTED, Indented, Part, Rows, Text, Verbatim
 from envdoctor.pages.document import code_block, escape, link, table
 
 CLASSES = {"dim": "muted", "crashed": "error"}  # of styles; others have their own name
 CODE_STYLES = frozenset({"command", "path"})
-URL = re.compile(r"https?://\S+")
+URL = lazy_pattern(r"https?://\S+")
 COMMAND = "$ "
-GAP = re.compile(" {2,}")
+GAP = lazy_pattern(" {2,}")
 # Of a notebook, whose front end has a style of its own.
 RULES = """
 .envdoctor { background: var(--background); color: var(--text); padding: .6em .9em; line-height: 1.45;

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.output.text import Indented, Part, Rows, Text, Verbatim
 
 STACKED_BELOW = 60  # columns of a terminal
 MIN_LIST_COLUMN = 30  # of the texts of a list with names, which is not stacked if they are this wide
 MIN_WRAPPED_COLUMN = 20  # a column that is wrapped more narrowly is hard to read
 GAP = 2  # spaces between columns
-LEAD = re.compile(r" *(?:(?:[✓✗•!?i-]|\d+\.) +)?")  # continued lines start below the first word after it
+LEAD = lazy_pattern(r" *(?:(?:[✓✗•!?i-]|\d+\.) +)?")  # continued lines start below the first word after it
 
 
 def lines(part: Part, width: int | None) -> Iterator[Text]:

@@ -5,23 +5,23 @@ Rich would need 50 ms of each start, and it pads, cuts and breaks lines within a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import printable
 from envdoctor.core.program import start_command
 
 Piece = tuple[str, str]  # text and style
 # Styles whose text is never broken at its spaces. `path` and `name` have no colour.
 WHOLE_STYLES = frozenset({"command", "path", "name"})
-QUOTED = re.compile(r"`[^`\n]+`")
+QUOTED = lazy_pattern(r"`[^`\n]+`")
 # A command within a sentence, with its options and paths.
-COMMAND = re.compile(
+COMMAND = lazy_pattern(
     r"\benvdoctor (?:(?:fleet|profiles|facts) )?[a-z][a-z-]*(?: [\w.-]+(?= --))?"
     r"(?: (?:--?[a-z][\w-]*(?: [\w./~][^\s;)]*)?|[A-Z]{3}\S*|[./~]\S+))*"
 )
-GAP = re.compile(r"[ \n]+")
+GAP = lazy_pattern(r"[ \n]+")
 
 
 class Text:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.standard_library import find_name, removed_names
 from envdoctor.knowledge.versions import satisfies
@@ -24,7 +25,7 @@ _REFUSING = "67.0.0"
 # Measured on 2026-11-27: PyYAML 5.4.1 with Cython 3.3.1 and with 0.29.
 _WITHOUT_CYTHON_SOURCES = "3.0.0"
 # The script installs or imports Cython itself, or builds without its extensions.
-_WITHOUT_CYTHON = re.compile(
+_WITHOUT_CYTHON = lazy_pattern(
     r"\boptional\b|BuildFailed|fetch_build_eggs|USE_CYTHON|(?:import|from) +Cython", re.IGNORECASE
 )
 

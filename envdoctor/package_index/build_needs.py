@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.python_modules import Function, parse_source
@@ -27,9 +28,9 @@ _MODULES = {"setuptools": ("setuptools", "distutils", "_distutils_hack"), "cytho
             "oldest-supported-numpy": ("numpy",), "pyyaml": ("yaml",)}  # fmt: skip
 _RUST = {"maturin", "setuptools-rust"}  # build backends that call cargo
 _COMPILING_BACKENDS = ("mesonpy", "scikit_build_core", "skbuild")
-_EXTENSIONS = re.compile(r"\b(?:ext_modules|cythonize|Extension|CppExtension|Pybind11Extension|CMakeExtension)\b")
+_EXTENSIONS = lazy_pattern(r"\b(?:ext_modules|cythonize|Extension|CppExtension|Pybind11Extension|CMakeExtension)\b")
 # Such as MarkupSafe: a build that fails is repeated without the extensions.
-_OPTIONAL_EXTENSIONS = re.compile(
+_OPTIONAL_EXTENSIONS = lazy_pattern(
     r"\boptional\b|BuildFailed|BuildExtFailed|CompileError|without_?(?:ext|speedups)", re.IGNORECASE
 )
 _MAX_DEPTH = 2  # of calls of functions of setup.py

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-_LAZY = re.compile(r"^[ \t]*sys\.modules\[__name__\][ \t]*=[ \t]*_LazyModule\(", re.MULTILINE)
-_DYNAMIC = re.compile(r"def __getattr__|globals\(\)(?!\[[\"']__file__[\"']\])|\bvars\(|\bexec\(")
+from envdoctor.core.patterns import lazy_pattern
+
+_LAZY = lazy_pattern(r"^[ \t]*sys\.modules\[__name__\][ \t]*=[ \t]*_LazyModule\(", re.MULTILINE)
+_DYNAMIC = lazy_pattern(r"def __getattr__|globals\(\)(?!\[[\"']__file__[\"']\])|\bvars\(|\bexec\(")
 _FROM_FILES = "define_import_structure("  # reads `__all__` of the files of a directory, and their decorators
-_EXPORTS = re.compile(r"^@(?:requires|export)\(", re.MULTILINE)
-_DEFINED = re.compile(r"^(?:class|def)[ \t]+(\w+)", re.MULTILINE)
-_QUOTED = re.compile(r"[\"'](\w+)[\"']")
-_SUBSTITUTES = re.compile(r"(?:^|\.)dummy_\w+$")  # with the names of what needs a package that is not there
+_EXPORTS = lazy_pattern(r"^@(?:requires|export)\(", re.MULTILINE)
+_DEFINED = lazy_pattern(r"^(?:class|def)[ \t]+(\w+)", re.MULTILINE)
+_QUOTED = lazy_pattern(r"[\"'](\w+)[\"']")
+_SUBSTITUTES = lazy_pattern(r"(?:^|\.)dummy_\w+$")  # with the names of what needs a package that is not there
 
 
 def has_listed_names(text: str) -> bool:

@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
+
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 MAX_SOURCE_BYTES = 4 << 20  # of one file; generated modules of more have no interface
-SUFFIX = re.compile(r"\.pyi?$")
+SUFFIX = lazy_pattern(r"\.pyi?$")
 # Names of decorators. Others have texts of another meaning, such as PublicAPI(stability="beta").
-RENAMES_ARGUMENTS = re.compile(r"arg|param|keyword|renam|alias|legacy", re.IGNORECASE)
-TEST_FOLDERS = re.compile(r"(?:^|/)(?:tests?|testing|benchmarks?|examples?|docs?)/")
+RENAMES_ARGUMENTS = lazy_pattern(r"arg|param|keyword|renam|alias|legacy", re.IGNORECASE)
+TEST_FOLDERS = lazy_pattern(r"(?:^|/)(?:tests?|testing|benchmarks?|examples?|docs?)/")
 
 
 class PublicNames(NamedTuple):

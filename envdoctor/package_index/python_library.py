@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.fast_names import name_without_fast
 from envdoctor.package_index.lazy_names import exported_names, has_listed_names
 from envdoctor.package_index.module_getattr import ModuleGetattr
@@ -15,28 +16,28 @@ from envdoctor.package_index.python_modules import Definition, Module, absolute_
 from envdoctor.package_index.wheel_sources import WheelSources
 
 State = Literal["present", "absent", "unknown"]
-_WORD = re.compile(r"[A-Za-z_]\w+")
-_STAR = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
-_EXPORTED = re.compile(r"^__all__[ \t]*=[ \t]*[\[(]([^\[\]()]*)[\])][ \t]*(?:#[^\n]*)?$", re.MULTILINE)
-_STRINGS = re.compile(r"""(?:\s*(?:(['"])\w+\1|\#[^\n]*(?=\n))\s*,?)*\s*""")
-_DYNAMIC = re.compile(
+_WORD = lazy_pattern(r"[A-Za-z_]\w+")
+_STAR = lazy_pattern(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
+_EXPORTED = lazy_pattern(r"^__all__[ \t]*=[ \t]*[\[(]([^\[\]()]*)[\])][ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_STRINGS = lazy_pattern(r"""(?:\s*(?:(['"])\w+\1|\#[^\n]*(?=\n))\s*,?)*\s*""")
+_DYNAMIC = lazy_pattern(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
-_COPIES_NAMES = re.compile(r"\b\w+\.__dict__\b|\b(?:dir|vars)\(\w")  # of another module
+_COPIES_NAMES = lazy_pattern(r"\b\w+\.__dict__\b|\b(?:dir|vars)\(\w")  # of another module
 # Code that puts modules into sys.modules, or lets a package find them elsewhere.
-_PUTS_MODULES = re.compile(
+_PUTS_MODULES = lazy_pattern(
     r"\bmodules\[(?!__name__\])[^\]\n]*\][ \t]*=(?!=)|\bmodules\.(?:setdefault|update)\(|setattr\(sys\.modules"
     r"|\bmeta_path\b|\bpath_hooks\b|__path__[ \t]*(?:\+?=(?!=)|\.(?:append|extend|insert)\()"
     r"|(?i:lazy_?module|moved_?module)"
 )
-_TESTS = re.compile(r"(?:^|\.)(?:tests?|testing)(?:\.|$)")
-_BUILT_AT_IMPORT = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf builds
+_TESTS = lazy_pattern(r"(?:^|\.)(?:tests?|testing)(?:\.|$)")
+_BUILT_AT_IMPORT = lazy_pattern(r"_pb2(?:_grpc)?$")  # modules whose names protobuf builds
 # Decorators that pass the arguments on as they are.
 _PLAIN_DECORATORS = frozenset({
     "staticmethod", "classmethod", "property", "abstractmethod", "overload", "override", "final", "cache",
     "lru_cache", "contextmanager", "asynccontextmanager", "no_grad", "inference_mode",
 })  # fmt: skip
-_CHANGES_ARGUMENTS = re.compile(r"kwargs(?:\.pop|\[|\s*=[^=])|\bdel \w*kwargs|\.bind\(|signature")
+_CHANGES_ARGUMENTS = lazy_pattern(r"kwargs(?:\.pop|\[|\s*=[^=])|\bdel \w*kwargs|\.bind\(|signature")
 
 
 class Found(NamedTuple):

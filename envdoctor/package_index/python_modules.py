@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.package_index.public_names import RENAMES_ARGUMENTS, renamed_arguments
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Calls and names with which a module provides names that its source does not define.
 DYNAMIC = frozenset({"__getattr__", "globals", "exec", "setattr", "_LazyModule", "attach", "attach_stub", "vars"})
-_GLOBAL = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
+_GLOBAL = lazy_pattern(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 
 
 class Definition(NamedTuple):

@@ -16,6 +16,7 @@ import msgspec
 
 from envdoctor.core.cached_files import cached_file, keep
 from envdoctor.core.files import SMALL_FILE_BYTES, read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.package_index.simple_index import File
 
@@ -26,8 +27,8 @@ MAX_MEMBERS = 20_000
 FOLDER = "source-archives-5"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
 _C_CODE = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".cu")
-_OWN_MODULE = re.compile(r"\w+(?:/__init__)?\.py")
-_MODULE = re.compile(r"(?:/__init__)?\.py$")
+_OWN_MODULE = lazy_pattern(r"\w+(?:/__init__)?\.py")
+_MODULE = lazy_pattern(r"(?:/__init__)?\.py$")
 REQUIRES = ".egg-info/requires.txt"
 _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError, EOFError,

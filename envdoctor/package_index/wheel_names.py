@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import numbers_in
 
 PLATFORMS = ("x86_64", "aarch64")
 LEGACY_MANYLINUX = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 513, 571, 599
-_PLATFORM = re.compile(r"(?:manylinux_(\d+)_(\d+)|(manylinux(?:1|2010|2014))|(linux))_(\w+)")
+_PLATFORM = lazy_pattern(r"(?:manylinux_(\d+)_(\d+)|(manylinux(?:1|2010|2014))|(linux))_(\w+)")
 
 
 class Wheel(NamedTuple):

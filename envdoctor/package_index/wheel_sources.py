@@ -15,6 +15,7 @@ from pathlib import Path
 
 from envdoctor.core.cached_files import cached_file, keep
 from envdoctor.core.files import LISTING_BYTES, read_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
 from envdoctor.package_index.remote_wheel import RemoteWheel
@@ -25,9 +26,9 @@ WHEEL_BYTES = 96 << 20  # requested of one wheel; the sources of torch 2.13 have
 MEMBER_BYTES = 4 << 20
 COMPILED_LIST = "compiled.txt"  # of the cached archive
 FOLDER = "wheel-sources"
-_KEPT = re.compile(r"(?:.+\.py|[^/]+\.dist-info/(?:METADATA|entry_points\.txt))")
-_EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
-_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+_KEPT = lazy_pattern(r"(?:.+\.py|[^/]+\.dist-info/(?:METADATA|entry_points\.txt))")
+_EXTENSION = lazy_pattern(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
+_DATA = lazy_pattern(r"[^/]+\.data/(?:purelib|platlib)/")
 
 
 class WheelSources:

@@ -9,8 +9,12 @@ from html import escape as escape_markup
 from pathlib import Path
 from string import Template
 
+from envdoctor.core.patterns import lazy_pattern
+
 # Control characters are not valid in HTML, lone surrogates not in UTF-8, and text direction marks reorder a line.
-INVALID = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+INVALID = lazy_pattern(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 LONG_TEXT = 20  # characters
 DOCUMENT = Template("""<!DOCTYPE html>
 <html lang="en">

@@ -25,13 +25,14 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.files import read_file_head
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.environment.managed import LOCK_FILE
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.machine.storage import storage_directories
 
 READ_BYTES = 8 << 20  # limit for each file
-LOCK_LINE = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)
+LOCK_LINE = lazy_pattern(r"^([a-z0-9][a-z0-9.-]*)==(\S+) --hash=sha256:([0-9a-f]{64})(?: # [0-9]+)?$", re.MULTILINE)
 # uv's pointer file to an unpacked wheel contains a directory name, and "Sha256" with the digest, as MessagePack.
 UV_DIGEST = re.compile(rb"Sha256.{0,3}?([0-9a-f]{64})(?![0-9a-f])", re.DOTALL)
 UV_FOLDER = re.compile(rb"[A-Za-z0-9_-]{10,40}")

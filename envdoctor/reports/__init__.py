@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.side_lines import without_warning_of_source
@@ -81,8 +81,8 @@ WEAK_KINDS = frozenset({
 })  # fmt: skip
 # Parsers that take a line for the first fact in it: `Environment: Ubuntu 20.04, nvcc 11.3, torch 2.0.1+cu117`.
 CLAIM_WHOLE_LINES = frozenset({"handwritten list", "nvcc --version"})
-CHECKBOX = re.compile(r"\s{0,4}[-*] \[[ xX]\] ")
-LIST_SEPARATOR = re.compile(r"[,;] ")
+CHECKBOX = lazy_pattern(r"\s{0,4}[-*] \[[ xX]\] ")
+LIST_SEPARATOR = lazy_pattern(r"[,;] ")
 SEVERAL = 2
 REPORT_COMMANDS = (
     "nvidia-smi", "pip list", "pip freeze", "pip show", "pip3 ", "uv pip", "conda list", "nvcc", "uname",
@@ -254,7 +254,7 @@ def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
     return tuple(sorted({*find_libraries_in_use(log), *find_failing_libraries(log), *of_reports, *requested}))
 
 
-VALUE_IS_EXCEPTION = re.compile(r": .{0,60}\b[A-Z]\w{2,30}Error\(['\"]")  # in the output of cupy.show_config()
+VALUE_IS_EXCEPTION = lazy_pattern(r": .{0,60}\b[A-Z]\w{2,30}Error\(['\"]")  # in the output of cupy.show_config()
 
 
 def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section], omitted: set[int]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import (
     CudaToolkit,
     Distribution,
@@ -33,7 +34,7 @@ from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.other_tools import NO_PCI_GPU
 from envdoctor.reports.section import Section, dotted_version, first_group
 
-GRACE = re.compile(r"\bG(?:H200|B10|B200|B300)\b")  # superchips: GPUs next to a Grace processor, which is Arm
+GRACE = lazy_pattern(r"\bG(?:H200|B10|B200|B300)\b")  # superchips: GPUs next to a Grace processor, which is Arm
 MENTIONED_PACKAGES = 2  # so many packages in a sentence or a line are no list
 NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import record_python_version
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Line, Section, first_group, is_version
 
 BUILT_WITH = "PyTorch built with:"
-DETAIL = re.compile(r"- (?:Built with |[A-Z][\w.()+ -]{2,40}(?:[ :]|$))")
-CUDA_RUNTIME = re.compile(r"- CUDA Runtime (\d{1,2}\.\d{1,2})$")
+DETAIL = lazy_pattern(r"- (?:Built with |[A-Z][\w.()+ -]{2,40}(?:[ :]|$))")
+CUDA_RUNTIME = lazy_pattern(r"- CUDA Runtime (\d{1,2}\.\d{1,2})$")
 FLAGS = "- NVCC architecture flags: "
-GENERATED = re.compile(r"code=((?:sm|compute)_\d{2,3}[af]?)")
+GENERATED = lazy_pattern(r"code=((?:sm|compute)_\d{2,3}[af]?)")
 SETTINGS = "- Build settings: "
-WITHOUT_CUDA = re.compile(r"\bUSE_CUDA=(?:0|OFF|False)\b")
+WITHOUT_CUDA = lazy_pattern(r"\bUSE_CUDA=(?:0|OFF|False)\b")
 
 
 def parse_build_details(lines: list[Line]) -> Section | None:
@@ -49,8 +48,8 @@ def parse_build_details(lines: list[Line]) -> Section | None:
     return section
 
 
-ROW = re.compile(r"([A-Za-z][\w.,/ $()+-]{0,40}?)\s{2,60}(\S.{0,400})$")
-MODULE = re.compile(r"(\d[\w.+-]{0,40})(?: @(\S{2,300}))?$")
+ROW = lazy_pattern(r"([A-Za-z][\w.,/ $()+-]{0,40}?)\s{2,60}(\S.{0,400})$")
+MODULE = lazy_pattern(r"(\d[\w.+-]{0,40})(?: @(\S{2,300}))?$")
 ONLY_DETECTRON2 = frozenset({
     "detectron2", "detectron2._C", "detectron2 arch flags", "DETECTRON2_ENV_MODULE", "PyTorch debug build",
 })  # fmt: skip
@@ -59,8 +58,8 @@ OTHER_ROWS = frozenset({
     "TORCH_CUDA_ARCH_LIST", "detectron2 arch flags", "torchvision arch flags", "DETECTRON2_ENV_MODULE", "cv2",
     "detectron2._C", "ROCM_HOME",
 })  # fmt: skip
-GPU_ROW = re.compile(r"GPU (\d{1,2}(?:,\d{1,2}){0,31})$")
-GPU_VALUE = re.compile(r"(.{4,60}?)(?: \(arch=(\d{1,2}\.\d)\))?$")
+GPU_ROW = lazy_pattern(r"GPU (\d{1,2}(?:,\d{1,2}){0,31})$")
+GPU_VALUE = lazy_pattern(r"(.{4,60}?)(?: \(arch=(\d{1,2}\.\d)\))?$")
 
 
 def parse_detectron2(lines: list[Line]) -> Section | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.section import Line, Section, first_group, parse_size
 
-LABEL = re.compile(r"(?:Labels:\s*)?(nvidia\.com/[\w.-]{2,60})[=:]\s*\"?([\w.-]{1,80})\"?$")
+LABEL = lazy_pattern(r"(?:Labels:\s*)?(nvidia\.com/[\w.-]{2,60})[=:]\s*\"?([\w.-]{1,80})\"?$")
 DRIVER_LABELS = (
     ("cuda.driver-version.full",),
     ("cuda.driver-version.major", "cuda.driver-version.minor", "cuda.driver-version.revision"),
@@ -100,11 +101,13 @@ def parse_kubernetes_pod(lines: list[Line]) -> Section | None:
     return section if "system.container" in section.facts else None
 
 
-SLURM_FIELD = re.compile(r"([A-Z][A-Za-z:/]{1,24})=(.*?)(?=\s+[A-Z][A-Za-z:/]{1,24}=|\s*$)")
+SLURM_FIELD = lazy_pattern(r"([A-Z][A-Za-z:/]{1,24})=(.*?)(?=\s+[A-Z][A-Za-z:/]{1,24}=|\s*$)")
 # The state of a failed job, and the reason for which an administrator drained a node: symptoms.
-SLURM_FAILURE = re.compile(r"JobState=(?:OUT_OF_MEMORY|TIMEOUT|NODE_FAIL|FAILED|BOOT_FAIL)|^Reason=(?!none|\(null\))")
-JOB_GPU = re.compile(r"gres/gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?)=(\d{1,2})\b")
-GRES = re.compile(r"gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?):(\d{1,2})\b")
+SLURM_FAILURE = lazy_pattern(
+    r"JobState=(?:OUT_OF_MEMORY|TIMEOUT|NODE_FAIL|FAILED|BOOT_FAIL)|^Reason=(?!none|\(null\))"
+)
+JOB_GPU = lazy_pattern(r"gres/gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?)=(\d{1,2})\b")
+GRES = lazy_pattern(r"gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?):(\d{1,2})\b")
 
 
 def parse_slurm(lines: list[Line]) -> Section | None:
@@ -161,17 +164,17 @@ def _record_job(section: Section, fields: dict[str, str]) -> None:
             section.set_gpu_fact(index, "name", name if compute_capability(name) else None)
 
 
-RAY_LINE = re.compile(
+RAY_LINE = lazy_pattern(
     r"[\d.]+(?:[KMGT]?i?B)?\s?/\s?[\d.]+\s?(?:[KMGT]i?B )?\s?(?:CPU|GPU|memory|object_store_memory|TPU|node:\S+)\b"
     r"|\d+ [\w.-]+$|GCS request time|Node Provider non_terminated|(?:Node status|Resources|Healthy:|Active:|Idle:"
     r"|Pending:|Recent failures:|Total Usage:|Usage:|Demands:|Total Demands:|Total Constraints:"
     r"|\((?:no [\w ]+)\))$"
 )
-RAY_ACCELERATOR = re.compile(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|accelerator_type):([A-Z][\w-]{1,20})$")
+RAY_ACCELERATOR = lazy_pattern(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|accelerator_type):([A-Z][\w-]{1,20})$")
 
 
-RAY_RESOURCES = re.compile(r"\{(?=.*'(?:memory|object_store_memory)': )(?=.*'node:)(.{1,4000})\}$")
-RAY_RESOURCE = re.compile(r"'(GPU|accelerator_type:[A-Z][\w-]{1,20}|node:[\w.:]{1,60})': ([\d.]{1,20})")
+RAY_RESOURCES = lazy_pattern(r"\{(?=.*'(?:memory|object_store_memory)': )(?=.*'node:)(.{1,4000})\}$")
+RAY_RESOURCE = lazy_pattern(r"'(GPU|accelerator_type:[A-Z][\w-]{1,20}|node:[\w.:]{1,60})': ([\d.]{1,20})")
 
 
 def _record_ray_resources(section: Section, line: Line) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version, truth_of
 
 # Keys that only collect_env prints, in lower case. One of them is enough to recognise the report.
@@ -42,12 +43,12 @@ CPU_KEYS = frozenset({
     "l1d", "l1i", "l2", "l3", "l1d cache (sum of all)", "bios vendor id", "bios model name", "bios cpu family",
     "caches (sum of all)", "microcode version", "drawer(s)", "book(s)", "name", "manufacturer", "family",
 })  # fmt: skip
-WINDOWS_CPU = re.compile(
+WINDOWS_CPU = lazy_pattern(
     r"(?:Architecture|CurrentClockSpeed|DeviceID|Family|L2CacheSize|L2CacheSpeed|Manufacturer|MaxClockSpeed"
     r"|Name|ProcessorType|Revision)=(.*)"
 )
 WINDOWS_11 = 22000
-DRIVER_VERSION = re.compile(r"\d{2,4}\.\d{2,4}(?:\.\d{2,4})?$")  # a shorter number is the start of one
+DRIVER_VERSION = lazy_pattern(r"\d{2,4}\.\d{2,4}(?:\.\d{2,4})?$")  # a shorter number is the start of one
 
 
 def parse_collect_env(lines: list[Line]) -> Section | None:

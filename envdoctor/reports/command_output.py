@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import record_wsl
 from envdoctor.reports.gpus import record_gpu_names
@@ -43,7 +44,7 @@ def parse_nvcc(lines: list[Line]) -> Section | None:
 
 
 # The machine as conda and pixi describe it: `__glibc=2.35=0`, `__cuda=12.4=0`.
-VIRTUAL_PACKAGE = re.compile(r"(?:^|[:\s])__(glibc|linux|cuda|osx|win)=(\d{1,2}[\d.]{1,20})(?:=\w{1,20})?$")
+VIRTUAL_PACKAGE = lazy_pattern(r"(?:^|[:\s])__(glibc|linux|cuda|osx|win)=(\d{1,2}[\d.]{1,20})(?:=\w{1,20})?$")
 VIRTUAL_PACKAGES = {"glibc": "system.glibc", "linux": "system.kernel", "cuda": "driver.cuda"}
 OS_OF_CONDA = {"osx": "macOS ", "win": "Windows "}
 
@@ -85,14 +86,14 @@ def parse_system_commands(lines: list[Line]) -> Section | None:
 
 # Fact, pattern, and the shift that converts the unit of ulimit to items or bytes.
 LIMITS = (
-    ("limits.open_files", re.compile(r"(?:open files\s+\(-n\)|nofiles)\s+(\d{1,12}|unlimited)$"), 0),
-    ("limits.processes", re.compile(r"(?:max user processes\s+\(-u\)|process)\s+(\d{1,12}|unlimited)$"), 0),
+    ("limits.open_files", lazy_pattern(r"(?:open files\s+\(-n\)|nofiles)\s+(\d{1,12}|unlimited)$"), 0),
+    ("limits.processes", lazy_pattern(r"(?:max user processes\s+\(-u\)|process)\s+(\d{1,12}|unlimited)$"), 0),
     (
         "limits.locked_memory",
-        re.compile(r"(?:max locked memory\s+\(kbytes, -l\)|locked memory\(kbytes\))\s+(\d{1,12}|unlimited)$"),
+        lazy_pattern(r"(?:max locked memory\s+\(kbytes, -l\)|locked memory\(kbytes\))\s+(\d{1,12}|unlimited)$"),
         10,
     ),
-    ("limits.stack", re.compile(r"stack(?: size\s+\(kbytes, -s\)|\(kbytes\))\s+(\d{1,12}|unlimited)$"), 10),
+    ("limits.stack", lazy_pattern(r"stack(?: size\s+\(kbytes, -s\)|\(kbytes\))\s+(\d{1,12}|unlimited)$"), 10),
 )
 ULIMIT_OPTIONS = {
     "-n": ("limits.open_files", 0),
@@ -100,7 +101,7 @@ ULIMIT_OPTIONS = {
     "-l": ("limits.locked_memory", 10),
     "-s": ("limits.stack", 10),
 }
-OTHER_LIMITS = re.compile(
+OTHER_LIMITS = lazy_pattern(
     r"(?:[a-z -]{4,28}\((?:[a-z0-9 -]{2,20}, )?-[a-zA-Z]\)|(?:time|file|data|coredump|memory|vmemory|locks|rtprio)"
     r"(?:\([a-z]{4,8}\))?)\s+(?:\d+|unlimited)$"
 )
@@ -150,17 +151,17 @@ MOUNT_POINTS = {
 }  # fmt: skip
 
 
-DF_ROW = re.compile(
+DF_ROW = lazy_pattern(
     r"(\S{1,80})\s+([\d.]+[KMGTP]?i?)\s+[\d.]+[KMGTP]?i?\s+([\d.]+[KMGTP]?i?)\s+\d{1,3}%\s+(/\S{0,80})$"
 )
-TABLE_HEADING = re.compile(r"Filesystem\s+(?:Size|1K-blocks)|total\s+used\s+free|Swap: ")
+TABLE_HEADING = lazy_pattern(r"Filesystem\s+(?:Size|1K-blocks)|total\s+used\s+free|Swap: ")
 
 
 # Of top: `MiB Mem : 128686.2 total, 571.3 free, ...`, `MiB Swap: 0.0 total, 0.0 free, 0.0 used. 524.7 avail Mem`.
-TOP_MEMORY = re.compile(
+TOP_MEMORY = lazy_pattern(
     r"([KMGT])iB Mem ?: *([\d.]{1,12}) total, *([\d.]{1,12}) free(?:.{0,80}?([\d.]{1,12}) avail)?"
 )
-TOP_SWAP = re.compile(r"([KMGT])iB Swap: .{0,80}?([\d.]{1,12}) avail Mem")
+TOP_SWAP = lazy_pattern(r"([KMGT])iB Swap: .{0,80}?([\d.]{1,12}) avail Mem")
 
 
 def parse_disk_and_memory(lines: list[Line]) -> Section | None:
@@ -204,7 +205,7 @@ def parse_disk_and_memory(lines: list[Line]) -> Section | None:
 
 
 # A further field on the line: `GPU: RTX 5070 | torch: 2.6.0`, `Hardware: A100, Software: PyTorch 2.6.0`.
-SECOND_FIELD = re.compile(r"(?:,| \|| /) ?[A-Za-z][\w ]{1,16}: ")
+SECOND_FIELD = lazy_pattern(r"(?:,| \|| /) ?[A-Za-z][\w ]{1,16}: ")
 
 
 def parse_issue_form(lines: list[Line]) -> Section | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.package_lists import add_conda_package
 from envdoctor.reports.section import Line, Section
 
@@ -11,7 +10,7 @@ NAME = r"(?P<name>[a-z0-9_][\w.-]{0,80})"
 VERSION, BUILD = r"(?P<version>\d[\w.!+]{0,40})", r"(?P<build>\w[\w.]{0,60})"
 SIZE = r"\d[\d.]{0,8}\s?[kKMG]?i?B"
 ROWS = tuple(
-    re.compile(pattern)
+    lazy_pattern(pattern)
     for pattern in (
         # pytorch-1.12.1             |      py3.8_cpu_0       133.8 MB  pytorch
         rf"{NAME}-{VERSION}\s*\|\s*{BUILD}\s+{SIZE}(?:\s+(?P<channel>[\w./-]{{2,60}}))?\s*$",
@@ -29,12 +28,15 @@ ROWS = tuple(
         rf"(?:\+ )?{NAME}\s+{VERSION}\s+{BUILD}\s+(?P<channel>[\w./-]{{2,60}})\s+(?:{SIZE}|Cached)\s*$",
     )
 )
-TITLE = re.compile(
+TITLE = lazy_pattern(
     r"## Package Plan ##|added / updated specs"
     r"|The following (?:NEW )?packages will be (?:downloaded|INSTALLED|UPDATED|SUPERSEDED|DOWNGRADED)"
     r"|^\s*package\s+\|\s+build|^\s*Package\s+Version\s+Build\s+Channel"
 )
-CUDA_BUILD, CPU_BUILD = re.compile(r"\d[\w.]{2,20}-[\w.]{0,16}cuda\w[\w.]{0,40}"), re.compile(r"(?:^|_)cpu(?:_|$)")
+CUDA_BUILD, CPU_BUILD = (
+    lazy_pattern(r"\d[\w.]{2,20}-[\w.]{0,16}cuda\w[\w.]{0,40}"),
+    lazy_pattern(r"(?:^|_)cpu(?:_|$)"),
+)
 FEWEST = 3  # rows, if no title is in the text
 
 

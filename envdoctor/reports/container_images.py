@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Filesystem
 from envdoctor.knowledge.images import TAGS, VERL, image_contents, public_repository, rocm_contents
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section
 
-IMAGE = re.compile(
+IMAGE = lazy_pattern(
     r"(?<![\w./:-])((?:[a-z0-9][a-z0-9.-]{1,60}(?::\d{2,5})?/)?(?:[a-z0-9][a-z0-9._-]{0,60}/){0,3}[a-z0-9][a-z0-9._-]{1,60}):"
     r"([A-Za-z0-9][\w.-]{0,100})(?:@sha256:[0-9a-f]{6,64})?(?![\w/])"
 )
 # Where an image is named: a command of docker, podman or nerdctl, a field of Kubernetes, compose or docker inspect.
-COMMAND = re.compile(
+COMMAND = lazy_pattern(
     r"\b(?:docker|podman|nerdctl|apptainer|singularity)\s+(?:run|create|exec|pull|container run|image)\b"
 )
 SMOKE_TESTS = ("nvidia-smi", "nvidia-smi -L", "nvcc --version")  # in an image that has nothing to do with the report
@@ -24,17 +23,17 @@ KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 
 
 # The start of a container, and how it requests GPUs.
-START = re.compile(
+START = lazy_pattern(
     r"\b(?:docker|podman|nerdctl) (?:container )?run\b|^services:"
     r"|^kind: (?:Pod|Deployment|Job|StatefulSet)$|^(?:apptainer|singularity) (?:exec|run|shell)\b"
     r"|\bsrun [^\n]{0,80}--container-image\b"
 )
-GPU_REQUEST = re.compile(
+GPU_REQUEST = lazy_pattern(
     r"--gpus\b|--gres[= ]gpu|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia"
     r"|runtime: \"?nvidia|^gpus:|capabilities: ?\[.*gpu|--rocm|hooks|^device_requests"
 )
 # An option that a description misses: `apptainer exec train.sif (no --nv)`, `forgot --device nvidia.com/gpu=all`.
-LACKING_OPTION = re.compile(
+LACKING_OPTION = lazy_pattern(
     r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?|remov(?:e|ed|ing)|omit(?:ted|ting)?)\b:?,? (?:the )?"
     r"[\"'`]?--?\S+(?: nvidia\S*)?"
 )

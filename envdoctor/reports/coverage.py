@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Machine, MissingFact, ReportCoverage, Stack
 from envdoctor.reports import Report
 from envdoctor.reports.line_starts import strip_prefixes
@@ -13,14 +14,16 @@ COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
 COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 MAX_UNREAD, MAX_CHARACTERS = 20, 120
-FACT_WORDS = re.compile(
+FACT_WORDS = lazy_pattern(
     r"\b(?:versions?|driver|cuda|cudnn|gpus?|vram|torch|pytorch|python|glibc|libc|rocm|hip|nvcc|nccl|vllm|triton"
     r"|transformers|torchvision|torchaudio|xformers|operating system|graphics)\b",
     re.IGNORECASE,
 )
-AMD_GPU = re.compile(r"^no NVIDIA GPU, but (.*(?:\bAMD\b|Radeon|Instinct|gfx\d|ROCm).*)", re.IGNORECASE)
-LABELED = re.compile(r"[-*+|>#\s]{0,8}[*_`]{0,2}[A-Za-z][\w ./()-]{1,44}[*_`]{0,2}\s{0,30}(?:[:=|]|\s{2})\s{0,30}\S")
-LOG = re.compile(
+AMD_GPU = lazy_pattern(r"^no NVIDIA GPU, but (.*(?:\bAMD\b|Radeon|Instinct|gfx\d|ROCm).*)", re.IGNORECASE)
+LABELED = lazy_pattern(
+    r"[-*+|>#\s]{0,8}[*_`]{0,2}[A-Za-z][\w ./()-]{1,44}[*_`]{0,2}\s{0,30}(?:[:=|]|\s{2})\s{0,30}\S"
+)
+LOG = lazy_pattern(
     r"Error|error:|Exception|Traceback|^\s*File \"|\bWARN|\bINFO\b|\bDEBUG\b|^\s{4,}\S+ = |\bwarn\(|\d%\|"
     r"|https?://|you have |settings found|CUDASpecs"
     r"|\d\d:\d\d:\d\d|[{};]\s*$|^\s*(?:import|from|def|class|return|if|for|raise|assert|pip|uv|conda|docker|export)\s"
@@ -75,7 +78,7 @@ def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     return found
 
 
-VERSION = re.compile(r"(?<![\w.])v?(\d{1,4}\.\d[\w.+]*\w|\d{1,4}\.\d)")
+VERSION = lazy_pattern(r"(?<![\w.])v?(\d{1,4}\.\d[\w.+]*\w|\d{1,4}\.\d)")
 
 
 def _unread(rest: str, machine: Machine, stack: Stack) -> tuple[str, ...]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section
 
 VERSION = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 # Versions of the installed libraries: packages of Debian and Ubuntu, rpm, and names of files.
-LIBRARY = re.compile(
+LIBRARY = lazy_pattern(
     rf"^ii\s+(?:libnvidia-compute|nvidia-utils|libcuda1|libnvidia-ml)\S*\s+{VERSION}"
     rf"|\b(?:nvidia-driver-cuda-libs|nvidia-driver-libs|xorg-x11-drv-nvidia-cuda-libs|libnvidia-ml)-(?:\d:)?{VERSION}-"
     rf"|\blib(?:cuda|nvidia-ml)\.so\.{VERSION}\b"
 )
-MODULE_LIST = re.compile(r"lsmod\b.{0,40}\bnvidia\b")
-MODULE_ROW = re.compile(r"nvidia(?:_uvm|_drm|_modeset|_fs|_peermem)?\s+\d{4,9}\s+\d")
-DKMS = re.compile(rf"nvidia[\w-]{{0,20}}[/,] ?{VERSION}, (\d\.\d{{1,3}}[\w.+-]{{1,60}}), \w{{3,8}}: (\w+)")
-KERNEL = re.compile(r"(?:Linux \S{1,64} )?(\d\.\d{1,3}\.\d{1,3}-[\w.+-]{1,60})(?: #\d|$)")
+MODULE_LIST = lazy_pattern(r"lsmod\b.{0,40}\bnvidia\b")
+MODULE_ROW = lazy_pattern(r"nvidia(?:_uvm|_drm|_modeset|_fs|_peermem)?\s+\d{4,9}\s+\d")
+DKMS = lazy_pattern(rf"nvidia[\w-]{{0,20}}[/,] ?{VERSION}, (\d\.\d{{1,3}}[\w.+-]{{1,60}}), \w{{3,8}}: (\w+)")
+KERNEL = lazy_pattern(r"(?:Linux \S{1,64} )?(\d\.\d{1,3}\.\d{1,3}-[\w.+-]{1,60})(?: #\d|$)")
 # The same in a sentence: `lsmod | grep nvidia prints nothing`.
-NO_MODULE = re.compile(
+NO_MODULE = lazy_pattern(
     r"lsmod \| grep (?:-i )?nvidia[`'\"]?\s{0,2}(?:prints|shows|gives|returns|is|->|=>|:)?\s{0,2}"
     r"\(?(?:nothing|empty|no output)"
 )

@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.machine.variables import NAMES, PREFIXES, SLURM
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section
 
-ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
-REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
+ASSIGNMENT = lazy_pattern(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
+REMARK = lazy_pattern(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
 # vLLM's collect_env prints TORCH_CUDA_ARCH_LIST among its build flags.
 # An entry of `environment:` in a Compose file.
-YAML_ENTRY = re.compile(r"(?:- )?([A-Z][A-Z0-9_]{1,60}): {1,4}([\"']?)([\w.,:/-]{0,80})\2$")
-BUILD_FLAGS = re.compile(r"CUDA Archs: (\d+\.\d[\d.+;PTX ]*?);? ROCm:")
+YAML_ENTRY = lazy_pattern(r"(?:- )?([A-Z][A-Z0-9_]{1,60}): {1,4}([\"']?)([\w.,:/-]{0,80})\2$")
+BUILD_FLAGS = lazy_pattern(r"CUDA Archs: (\d+\.\d[\d.+;PTX ]*?);? ROCm:")
 # What follows a value in the report of an experiment: `1, same test:`.
-EXPERIMENT = re.compile(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
-RESULT = re.compile(r"^\S+\s(?:-+>|=>|\u2192)\s[a-z]")  # `1 -> runs`
+EXPERIMENT = lazy_pattern(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
+RESULT = lazy_pattern(r"^\S+\s(?:-+>|=>|\u2192)\s[a-z]")  # `1 -> runs`
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
     "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",
 )  # fmt: skip
-PROGRAMS = re.compile(
+PROGRAMS = lazy_pattern(
     r"(?:\S*/)?(?:python[\d.]*|vllm|torchrun|accelerate|deepspeed|bash|sh|uv|pip3?|trl|llamafactory-cli|sudo|mpirun|srun"
     r"|docker|nohup|ray|swift|axolotl|lmdeploy|sglang|nvidia-smi)$"
 )
@@ -81,11 +82,11 @@ def _record_mapping(section: Section, lines: list[Line]) -> None:
 
 
 # `echo $CUDA_VISIBLE_DEVICES`, with the value after an arrow or on the next line.
-SHOWN = re.compile(r"echo [\"']?\$\{?([A-Z][A-Z0-9_]{2,60})\}?[\"']?(?:\s{0,3}(?:->|=>|\u2192|#)\s?(\S{1,200}))?$")
+SHOWN = lazy_pattern(r"echo [\"']?\$\{?([A-Z][A-Z0-9_]{2,60})\}?[\"']?(?:\s{0,3}(?:->|=>|\u2192|#)\s?(\S{1,200}))?$")
 
 
 # An assignment of a program to the variables of its process.
-IN_PROGRAM = re.compile(r"os\.environ\[[\"']([A-Z][A-Z0-9_]{2,60})[\"']\]\s?=\s?[\"']([^\"']{0,80})[\"']")
+IN_PROGRAM = lazy_pattern(r"os\.environ\[[\"']([A-Z][A-Z0-9_]{2,60})[\"']\]\s?=\s?[\"']([^\"']{0,80})[\"']")
 
 
 def _record_shown(section: Section, lines: list[Line]) -> None:
@@ -109,9 +110,9 @@ def is_relevant(name: str) -> bool:
 
 
 # A value in quotes, or one that a list or a sentence continues: `X="" is exported in ~/.bashrc`, `X=0,1 ; torch 2.5`.
-QUOTED = re.compile(r"([\"'])([^\"']*)\1(?=[\s;,]|$)")
-CONTINUED = re.compile(r"\s*;\s|,?\s(?:and|but|is|are|was|in|with)\s")
-FURTHER = re.compile(r"(?<!\S)([A-Z][A-Z0-9_]{1,60})=([^\s;]*)")
+QUOTED = lazy_pattern(r"([\"'])([^\"']*)\1(?=[\s;,]|$)")
+CONTINUED = lazy_pattern(r"\s*;\s|,?\s(?:and|but|is|are|was|in|with)\s")
+FURTHER = lazy_pattern(r"(?<!\S)([A-Z][A-Z0-9_]{1,60})=([^\s;]*)")
 
 
 def _split_value(text: str) -> tuple[str, str]:
@@ -138,22 +139,22 @@ IN_A = r"(?<!works )(?<!fine )(?<!true )\b(?:in|inside)(?: of)? (?:the|a|an|my|o
 NO_SUCCESS = r"(?![^.\n]{0,40}\b(?:works?|worked|fine|true)\b)"
 # Patterns that occur only in containers, by runtime. `root@host` and `user@machine` are placeholder names.
 CONTAINER_SIGNS = (
-    ("kubernetes", re.compile(r"@[a-z][a-z0-9-]{1,60}-[a-f0-9]{8,10}-[a-z0-9]{5}[: ]")),
-    ("kubernetes", re.compile(r"^[^\n]{0,80}\bkubectl (?:exec|logs|run|debug)\b", re.MULTILINE)),
-    ("kubernetes", re.compile(r"^KUBERNETES_(?:SERVICE_HOST|PORT)\s?=", re.MULTILINE)),
-    ("docker", re.compile(r"\b\w{1,32}@[0-9a-f]{12}[: ]")),
-    ("container", re.compile(r"\b\w{1,32}@(?:[\w-]{0,20}container[\w-]{0,20}|docker)[: ]")),
-    ("docker", re.compile(r"/\.dockerenv\b")),
-    ("docker", re.compile(r"^[^\n]{0,80}[$#>] ?(?:sudo )?docker (?:exec|run|compose|logs|start)\b", re.MULTILINE)),
-    ("docker", re.compile(r"^VLLM_USAGE_SOURCE=production-docker-image", re.MULTILINE)),
-    ("container", re.compile(r"/vllm-workspace\b|/sgl-workspace\b")),
-    ("container", re.compile(r"/opt/nvidia/nvidia_entrypoint\.sh|^NVIDIA_(?:PYTORCH|BUILD)_", re.MULTILINE)),
-    ("container", re.compile(r"^NVIDIA_REQUIRE_CUDA\s?=", re.MULTILINE)),
-    ("docker", re.compile(r"^[A-Za-z][\w.-]{0,60}-\d{1,3} {1,8}\| ", re.MULTILINE)),
-    ("apptainer", re.compile(r"^(?:Apptainer|Singularity)>|^(?:APPTAINER|SINGULARITY)_CONTAINER=", re.MULTILINE)),
-    ("podman", re.compile(r"/run/\.containerenv\b")),
-    ("kubernetes", re.compile(rf"(?i){IN_A}(?:k8s |kubernetes )?pods?\b{NO_SUCCESS}")),
-    ("container", re.compile(rf"(?i){IN_A}(?:docker |podman )?container\b{NO_SUCCESS}")),
+    ("kubernetes", lazy_pattern(r"@[a-z][a-z0-9-]{1,60}-[a-f0-9]{8,10}-[a-z0-9]{5}[: ]")),
+    ("kubernetes", lazy_pattern(r"^[^\n]{0,80}\bkubectl (?:exec|logs|run|debug)\b", re.MULTILINE)),
+    ("kubernetes", lazy_pattern(r"^KUBERNETES_(?:SERVICE_HOST|PORT)\s?=", re.MULTILINE)),
+    ("docker", lazy_pattern(r"\b\w{1,32}@[0-9a-f]{12}[: ]")),
+    ("container", lazy_pattern(r"\b\w{1,32}@(?:[\w-]{0,20}container[\w-]{0,20}|docker)[: ]")),
+    ("docker", lazy_pattern(r"/\.dockerenv\b")),
+    ("docker", lazy_pattern(r"^[^\n]{0,80}[$#>] ?(?:sudo )?docker (?:exec|run|compose|logs|start)\b", re.MULTILINE)),
+    ("docker", lazy_pattern(r"^VLLM_USAGE_SOURCE=production-docker-image", re.MULTILINE)),
+    ("container", lazy_pattern(r"/vllm-workspace\b|/sgl-workspace\b")),
+    ("container", lazy_pattern(r"/opt/nvidia/nvidia_entrypoint\.sh|^NVIDIA_(?:PYTORCH|BUILD)_", re.MULTILINE)),
+    ("container", lazy_pattern(r"^NVIDIA_REQUIRE_CUDA\s?=", re.MULTILINE)),
+    ("docker", lazy_pattern(r"^[A-Za-z][\w.-]{0,60}-\d{1,3} {1,8}\| ", re.MULTILINE)),
+    ("apptainer", lazy_pattern(r"^(?:Apptainer|Singularity)>|^(?:APPTAINER|SINGULARITY)_CONTAINER=", re.MULTILINE)),
+    ("podman", lazy_pattern(r"/run/\.containerenv\b")),
+    ("kubernetes", lazy_pattern(rf"(?i){IN_A}(?:k8s |kubernetes )?pods?\b{NO_SUCCESS}")),
+    ("container", lazy_pattern(rf"(?i){IN_A}(?:docker |podman )?container\b{NO_SUCCESS}")),
 )
 # Fast check: a text without any of these has none of the signs.
 SIGN_SUBSTRINGS = (

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.handwritten import record_system
 from envdoctor.reports.handwritten_gpus import record_gpus
 from envdoctor.reports.section import Line, Section, first_group
 
 # `- TensorFlow version (use command below): 2.3.0` of the form that TensorFlow had until 2022
-BULLET = re.compile(r"[-*] {1,3}([\w/ ]{4,40}?)(?: ?\([^()\n]{1,120}\))?: {0,3}(\S.{0,120})$")
+BULLET = lazy_pattern(r"[-*] {1,3}([\w/ ]{4,40}?)(?: ?\([^()\n]{1,120}\))?: {0,3}(\S.{0,120})$")
 EMPTY = ("_no response_", "no response", "n/a", "-", "none")
 # `12.3`, `CUDA v11.2, cudnn-11.2-windows-x64`, `cuda_11.8.0_522.06_windows`, not the cuDNN in `8.9.6`
 TOOLKIT = r"(?i)^(?:cuda[\s:_-]{0,3}v?|v)?(1\d\.\d{1,2})(?!\d)"
 TENSORFLOW = r"(?:^|[\sv=]|\btf)(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.-])"  # `tf2.16`, `v2.12.0-rc1-12-g0db597d 2.12.0`
 RELEASE = r"(?:^|[\s=v])(\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.])"
-WITH_CUDA = re.compile(r"(?i)\b(?:cuda|tensorrt)\b")
+WITH_CUDA = lazy_pattern(r"(?i)\b(?:cuda|tensorrt)\b")
 
 
 def parse_form_fields(lines: list[Line]) -> Section | None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.section import Line, Section, parse_size
 
 AMOUNT = r"(\d[\d,]{0,8}(?:\.\d{1,2})?)"
 UNIT = r"\s?([MG])i?B\b"
 # Used and total: `7,916 / 8,188 MiB`, `23.1 of 24 GB`, `11890 MiB of 12282 MiB`.
-OF_TOTAL = re.compile(rf"(?<![\w.]){AMOUNT}(?:{UNIT})?\s?(?:/|\bof|\bout of)\s?{AMOUNT}{UNIT}")
-TOTAL_AND_USED = re.compile(
+OF_TOTAL = lazy_pattern(rf"(?<![\w.]){AMOUNT}(?:{UNIT})?\s?(?:/|\bof|\bout of)\s?{AMOUNT}{UNIT}")
+TOTAL_AND_USED = lazy_pattern(
     rf"(?<![\w.]){AMOUNT}{UNIT}\s(?:in\s)?total\b[^.\n]{{1,20}}?(?<![\w.]){AMOUNT}{UNIT}\s(?:is\s|are\s)?(?:in\s)?use"
 )
-USED_AND_FREE = re.compile(
+USED_AND_FREE = lazy_pattern(
     rf"(?i)\b(?:in\suse|used)\W{{1,3}}~?{AMOUNT}{UNIT}[^.\n]{{0,20}}?\bfree\W{{1,3}}~?{AMOUNT}{UNIT}"
 )
-SHARE = re.compile(rf"(?i)\b(?:in\suse|used)\W{{1,3}}~?{AMOUNT}{UNIT}\s?\(~?(\d{{1,3}})\s?%")
+SHARE = lazy_pattern(rf"(?i)\b(?:in\suse|used)\W{{1,3}}~?{AMOUNT}{UNIT}\s?\(~?(\d{{1,3}})\s?%")
 # Memory of something else, or memory that is free.
-OTHER_MEMORY = re.compile(r"(?i)(?<!v)\bram\b|\bdisk\b|\bswap\b|\bshm\b|\bhost\b|download|\bfree memory\b|\bsaved\b")
-GPU_MEMORY = re.compile(r"(?i)\bvram\b|\bgpu\b|\bmemory\b|\bin use\b|\bused\b|\bcard\b|\bMiB\b|\|")
+OTHER_MEMORY = lazy_pattern(
+    r"(?i)(?<!v)\bram\b|\bdisk\b|\bswap\b|\bshm\b|\bhost\b|download|\bfree memory\b|\bsaved\b"
+)
+GPU_MEMORY = lazy_pattern(r"(?i)\bvram\b|\bgpu\b|\bmemory\b|\bin use\b|\bused\b|\bcard\b|\bMiB\b|\|")
 SMALLEST, LARGEST = 1 << 30, 1 << 38  # bytes of a GPU
 
 

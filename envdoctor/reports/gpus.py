@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import NvLink
 from envdoctor.reports.section import Line, Section, first_group
 
-BRANDS = re.compile(
+BRANDS = lazy_pattern(
     r"NVIDIA|Tesla|GeForce|Quadro|\b[RG]TX(?:\b|(?=\d{3,4}))|TITAN|GRID|Orin|Xavier|Graphics Device|CMP "
     r"|\b(?:[345]0[5-9]0|20[678]0|10[5-8]0) ?(?:Ti|Super)\b"
     r"|\b(?:[AHBTLVPK]\d{1,3}S?|GH200|GB10|GB[23]00|A10G|L40S|V100S|MX\d{3})(?:\b|-)",
     re.IGNORECASE,
 )
-OTHER_BRANDS = re.compile(
+OTHER_BRANDS = lazy_pattern(
     r"\bamd\b|radeon|\bintel\b|\barc\b|\bapple\b|\bm[1-5] (?:max|pro|ultra)|ascend|\bmi\d{2,3}", re.IGNORECASE
 )  # Intel Arc A770 matches the pattern of NVIDIA's A models
-GPU_LINE = re.compile(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}): ([^|=]{2,80}?)\s*(?:\(UUID: ([^)]{4,60})\)|$)")
-CAPABILITY_LINE = re.compile(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}) Compute Capability: (\d{1,2}\.\d)\b")
-MIG_LINE = re.compile(r"MIG (\d{1,2}[cg]\.[\w.+]{2,20})\s+Device\s+(\d{1,2}):")
-ENTRY_START = re.compile(r"(?=GPU \d{1,2}: )")
+GPU_LINE = lazy_pattern(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}): ([^|=]{2,80}?)\s*(?:\(UUID: ([^)]{4,60})\)|$)")
+CAPABILITY_LINE = lazy_pattern(r"GPU (\d{1,2}(?:,\d{1,2}){0,63}) Compute Capability: (\d{1,2}\.\d)\b")
+MIG_LINE = lazy_pattern(r"MIG (\d{1,2}[cg]\.[\w.+]{2,20})\s+Device\s+(\d{1,2}):")
+ENTRY_START = lazy_pattern(r"(?=GPU \d{1,2}: )")
 
 
 def parse_gpu_list(lines: list[Line], kind: str) -> Section:
@@ -94,7 +95,7 @@ def clean_name(text: str) -> str:
 
 
 # Numbers with a measure word: `8\u5f20A100`, `\u4e24\u5757 RTX 3090`, `4\u5361 A800`.
-CHINESE_COUNT = re.compile(r"(?:(\d{1,2})|([\u4e24\u56db\u516b]))\s?[\u5f20\u5757\u5361]\s?(?=[A-Za-z])")
+CHINESE_COUNT = lazy_pattern(r"(?:(\d{1,2})|([\u4e24\u56db\u516b]))\s?[\u5f20\u5757\u5361]\s?(?=[A-Za-z])")
 CHINESE_NUMBERS = {"\u4e24": "2", "\u56db": "4", "\u516b": "8"}
 
 
@@ -127,7 +128,7 @@ def record_gpu_names(section: Section, text: str) -> None:
             section.set_gpu_fact(index, "name", name)
 
 
-TORCH_DEVICE = re.compile(r"cuda:(\d{1,2}) (.{3,60}?)(?: : \w+)?$")
+TORCH_DEVICE = lazy_pattern(r"cuda:(\d{1,2}) (.{3,60}?)(?: : \w+)?$")
 
 
 def record_torch_device(section: Section, text: str) -> bool:
@@ -145,7 +146,7 @@ def record_torch_device(section: Section, text: str) -> bool:
 
 
 # The numbers that a name cut by nvidia-smi can have: `NVIDIA GeForce RTX 509...`, `NVIDIA RTX A60...`.
-CUT_NUMBER = re.compile(r"(?i)\b(?P<series>RTX A|RTX PRO |Quadro RTX |RTX |GTX )(?P<digits>\d{1,3})$")
+CUT_NUMBER = lazy_pattern(r"(?i)\b(?P<series>RTX A|RTX PRO |Quadro RTX |RTX |GTX )(?P<digits>\d{1,3})$")
 NUMBERS = {
     "rtx a": ("2000", "4000", "4500", "5000", "5500", "6000"),
     "rtx pro ": ("2000", "4000", "4500", "5000", "6000"),
@@ -170,10 +171,10 @@ def compute_capability(name: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-LINK_TYPE = re.compile(r"(?:NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|X|C2C|OK|NS)$")
+LINK_TYPE = lazy_pattern(r"(?:NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|X|C2C|OK|NS)$")
 
 
-LEGEND = re.compile(r"Legend:$|(?:X|SYS|NODE|PHB|PXB|PIX|NV#)\s+= ")
+LEGEND = lazy_pattern(r"Legend:$|(?:X|SYS|NODE|PHB|PXB|PIX|NV#)\s+= ")
 
 
 def parse_topology(lines: list[Line]) -> Section:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_compiler, record_platform, record_python_version, record_wsl
 from envdoctor.reports.env_vars import is_relevant
@@ -38,23 +39,23 @@ NOT_INSTALLED = "not installed"
 EMPTY = "(empty)"  # stands for an empty quoted value
 # A bullet or number, a key that may be bold or code, a separator, a value. The separators `-` and `=` need spaces
 # around them: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
-ENTRY = re.compile(
+ENTRY = lazy_pattern(
     r"(?:[-*+\u2022\u00b7]\s+|\d{1,2}[.)]\s+|#{1,6}\s+)?[*_`\"']{0,3}([^\W\d][^:=|*`\"\n]{0,44}?)[*_`\"']{0,3}"
     r"\s{0,4}(?::[*_`\"']{0,3}\s{0,40}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
 )
 # `PyTorch is not installed.`, `torch: NOT FOUND`, `WARNING: Package(s) not found: torch`
-NO_TORCH = re.compile(
+NO_TORCH = lazy_pattern(
     r"(?i)[^\w\s]{0,4}\s?(?:(?:py)?torch(?: version)?\s{0,20}[:=-]?\s{0,20}(?:is |was )?"
     r"(?:not (?:installed|found)|\u672a\u5b89\u88c5|no module named ['\"]?torch['\"]?|none)"
     r"|WARNING: Package\(s\) not found: torch)"
     r"\s{0,4}(?:\([^()]{0,40}\))?\W{0,3}$"
 )
-TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
+TABLE_ROW = lazy_pattern(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
 # A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
-REQUIREMENT = re.compile(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
+REQUIREMENT = lazy_pattern(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
 RELEASE = r"(\d{1,2}\.\d{1,2})(?![\d])"
-VERSION = re.compile(r"v?(\d{1,4}\.\d[\w.+!-]{0,60}?)(?:[,;)]|\s|$)")
-OS_NAMES = re.compile(
+VERSION = lazy_pattern(r"v?(\d{1,4}\.\d[\w.+!-]{0,60}?)(?:[,;)]|\s|$)")
+OS_NAMES = lazy_pattern(
     r"ubuntu|debian|fedora|cent ?os|red hat|rhel|rocky|alma|\barch\b|manjaro|suse|windows|\bwin ?1[01]\b|mac ?os"
     r"|wsl|linux|\bmint\b|pop!?_os|nixos|gentoo",
     re.IGNORECASE,
@@ -299,7 +300,9 @@ def _record_container(section: Section, value: str) -> bool:
     return True
 
 
-WHEEL = re.compile(r"([A-Za-z0-9][\w.]{0,60})-(\d[\w.+!]{0,60})(?:-\d\w{0,20})?-\w{2,20}-\w{2,20}-[\w.]{3,80}\.whl\b")
+WHEEL = lazy_pattern(
+    r"([A-Za-z0-9][\w.]{0,60})-(\d[\w.+!]{0,60})(?:-\d\w{0,20})?-\w{2,20}-\w{2,20}-[\w.]{3,80}\.whl\b"
+)
 
 
 def _record_installation(section: Section, value: str) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.gpus import OTHER_BRANDS, compute_capability, parse_gpu_phrase
 from envdoctor.reports.section import Section, first_group
 
-CAPABILITY = re.compile(
+CAPABILITY = lazy_pattern(
     r"\b(?:sm_?|SM)(\d{1,2})(\d)\b|(?:\bCC|[Cc]apability|[Cc]ompute(?: cap(?:ability)?)?)[ :=]{0,3}(\d{1,2})\.(\d)\b"
 )
-MIG_PROFILE = re.compile(r"\b\d{1,2}[cg]\.[\w.+]{2,20}")
-PARENTHESES = re.compile(r"\([^()]{0,120}\)")
+MIG_PROFILE = lazy_pattern(r"\b\d{1,2}[cg]\.[\w.+]{2,20}")
+PARENTHESES = lazy_pattern(r"\([^()]{0,120}\)")
 MAX_GPUS = 64
 
 

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Distribution
 from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM
 from envdoctor.knowledge.versions import major_minor
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
 
-INSTALLED = re.compile(r"\bSuccessfully installed ((?:\S+-\d\S*\s*){1,600})")
-NAME_AND_VERSION = re.compile(r"([A-Za-z0-9][\w.-]*?)-(\d[\w.+!]*)$")
-ADDED = re.compile(r"[+~] ?([A-Za-z0-9][\w.-]{0,80})==(\d[\w.+!]{0,60})(?: \(from .{0,300}\))?$")
-SATISFIED = re.compile(
+INSTALLED = lazy_pattern(r"\bSuccessfully installed ((?:\S+-\d\S*\s*){1,600})")
+NAME_AND_VERSION = lazy_pattern(r"([A-Za-z0-9][\w.-]*?)-(\d[\w.+!]*)$")
+ADDED = lazy_pattern(r"[+~] ?([A-Za-z0-9][\w.-]{0,80})==(\d[\w.+!]{0,60})(?: \(from .{0,300}\))?$")
+SATISFIED = lazy_pattern(
     r"Requirement already satisfied: ([A-Za-z0-9][\w.-]{0,80})[^()]{0,300}? in (\S{1,300}).{0,300}?"
     r"\((\d[\w.+!]{0,60})\)$"
 )
 # Lines about the release that an installation replaces, of pip and of uv.
-REPLACED = re.compile(
+REPLACED = lazy_pattern(
     r"(?:Found existing installation: |Uninstalling |Successfully uninstalled |- )"
     r"([A-Za-z0-9][\w.-]{0,80}?)(?:[ -]|==)(\d[\w.+!]{0,60})(?: \(from .{0,300}\)|:)?$"
 )
-WINDOWS_PATH = re.compile(r"(?:PS )?[A-Za-z]:\\[\w .()\\-]{0,120}>|\b[a-z]:\\\S{1,200}\\site-packages", re.IGNORECASE)
-TORCH_WHEEL = re.compile(r"\btorch-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-(\w{0,30}(win_amd64|x86_64|aarch64))\.whl")
+WINDOWS_PATH = lazy_pattern(
+    r"(?:PS )?[A-Za-z]:\\[\w .()\\-]{0,120}>|\b[a-z]:\\\S{1,200}\\site-packages", re.IGNORECASE
+)
+TORCH_WHEEL = lazy_pattern(r"\btorch-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-(\w{0,30}(win_amd64|x86_64|aarch64))\.whl")
 
-DOWNLOADED_TORCH = re.compile(
+DOWNLOADED_TORCH = lazy_pattern(
     r"(?:Downloading|Using cached) (?:\S*/)?(torch)-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-\w{3,40}\.whl(?! ?\.metadata)"
 )
 
@@ -101,57 +104,61 @@ def _record_cpu_build(section: Section, lines: list[Line], replaced: str) -> Non
     )
 
 
-COMMAND = re.compile(r"(?<![A-Za-z0-9_/.-])(?:uv pip|pip[\d.]{0,4}|uv) (?:install|add)\b([^|&;`#\n]{0,400})")
+COMMAND = lazy_pattern(r"(?<![A-Za-z0-9_/.-])(?:uv pip|pip[\d.]{0,4}|uv) (?:install|add)\b([^|&;`#\n]{0,400})")
 OPTIONS_WITH_VALUE = frozenset({
     "-r", "-c", "-f", "-i", "-t", "-p", "--index-url", "--extra-index-url", "--index", "--find-links", "--python",
     "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",
 })  # fmt: skip
-REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.:]{0,2}$")
+REQUIREMENT = lazy_pattern(
+    r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.:]{0,2}$"
+)
 # An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`,
 # `download.openmmlab.com/mmcv/dist/cu111/torch1.10.0/index.html`.
-INDEX_FOR_ONE_TORCH = re.compile(
+INDEX_FOR_ONE_TORCH = lazy_pattern(
     r"https?://[^\s\"']{3,60}/(?:whl|mmcv/dist)/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})"
 )
-SOURCE_ONLY = re.compile(r"--no-binary\b")  # pip compiles, whatever builds the index has
+SOURCE_ONLY = lazy_pattern(r"--no-binary\b")  # pip compiles, whatever builds the index has
 # A program of one Python: `pip3.14 install`, `python3.14 -m pip install`.
-PYTHON_OF_PIP = re.compile(r"(?<![\w./-])(?:pip|python(?=\S{1,8} -m pip ))(3\.\d{1,2}) (?:-m pip )?install\b")
+PYTHON_OF_PIP = lazy_pattern(r"(?<![\w./-])(?:pip|python(?=\S{1,8} -m pip ))(3\.\d{1,2}) (?:-m pip )?install\b")
 COMPANIONS = ("torchvision", "torchaudio", "torchtext")  # installed in the same command as torch
-TORCH_INDEX = re.compile(r"(?:whl/(?:nightly/|test/)?|--torch-backend[ =])(cu(\d{3})|cpu)\b")
+TORCH_INDEX = lazy_pattern(r"(?:whl/(?:nightly/|test/)?|--torch-backend[ =])(cu(\d{3})|cpu)\b")
 # pip takes a source archive if no wheel fits the platform and the Python.
-WHEEL_BUILD = re.compile(r"Building wheels? for ([A-Za-z][\w.-]{1,40}) \((?:setup\.py|pyproject\.toml)\)")
-SOURCE_ARCHIVE = re.compile(
+WHEEL_BUILD = lazy_pattern(r"Building wheels? for ([A-Za-z][\w.-]{1,40}) \((?:setup\.py|pyproject\.toml)\)")
+SOURCE_ARCHIVE = lazy_pattern(
     r"(?:Using cached|Downloading|Collecting|Building wheels? for collected packages:) (?:\S*/)?"
     r"([A-Za-z][\w.]*?(?:-[A-Za-z][\w.]*?)*)-(\d[\w.+]*?)\.(?:tar\.gz|zip)\b"
 )
 
 
 # A sentence about a package that is to be installed: `flash-attn: not installed, I want 2.8.3`.
-WISH = re.compile(
+WISH = lazy_pattern(
     r"(?i)\u60f3\u88c5|\b(?:want|wants|trying|try|tried|plan|attempt\w*) to (?:install|build|compile)"
     r"|not (?:yet )?installed,? \w|\b(?:build|building|compile|compiling) [\w-]{3,24} from source"
 )
 # A package whose installation failed, in words: `only Flash Attn failed to install`; the last one is Chinese.
-INSTALL_FAILED = re.compile(
+INSTALL_FAILED = lazy_pattern(
     r"(?i)(?<![\w/.-])(flash (?:attn|attention)|[a-z][\w-]{2,24})"
     r"(?: (?:fails?|failed|refuses) to (?:install|build|compile)"
     r"|\s?\u5b89\u88c5(?:\u5931\u8d25|\u4e0d\u4e0a|\u4e0d\u4e86))"
     r"|\b(?:cannot|can't|could not|couldn't|unable to) install [`'\"]?(flash (?:attn|attention)|[a-z][\w-]{2,24})"
 )
-WANTED = re.compile(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]*))?")
-WANTED_VERSION = re.compile(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
+WANTED = lazy_pattern(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]*))?")
+WANTED_VERSION = lazy_pattern(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
 
 
 # The data type that a command or a configuration selects.
-DTYPE = re.compile(
+DTYPE = lazy_pattern(
     r"(?<!kv-cache-)(?<!quant_)\bdtype[ =:]+[\"']?(?:torch\.)?\w|--(?:bf16|fp16)\b|\b(?:bf16|fp16)[ =:]+[Tt]rue"
 )
-BFLOAT16 = re.compile(r"\bdtype[ =:]+[\"']?(?:torch\.)?(?:bfloat16|bf16)\b|--bf16\b(?! [Ff]alse)|\bbf16[ =:]+[Tt]rue")
+BFLOAT16 = lazy_pattern(
+    r"\bdtype[ =:]+[\"']?(?:torch\.)?(?:bfloat16|bf16)\b|--bf16\b(?! [Ff]alse)|\bbf16[ =:]+[Tt]rue"
+)
 
 # A command of LMDeploy with a checkpoint, or an option, for FP8 weights.
-FP8 = re.compile(r"\blmdeploy\b.{0,200}?(?:[-_]FP8\b|--model-format[ =]fp8\b)", re.IGNORECASE)
+FP8 = lazy_pattern(r"\blmdeploy\b.{0,200}?(?:[-_]FP8\b|--model-format[ =]fp8\b)", re.IGNORECASE)
 
 
-TORCH_NOT_FOUND = re.compile(r"\bNo matching distribution found for torch(?![\w-])|no version of torch(?![\w-])")
+TORCH_NOT_FOUND = lazy_pattern(r"\bNo matching distribution found for torch(?![\w-])|no version of torch(?![\w-])")
 
 
 def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -> Section | None:
@@ -203,10 +210,10 @@ def parse_install_commands(lines: list[Line], *, lists_packages: bool = False) -
     return section if section.facts or section.distributions else None
 
 
-CONDA_COMMAND = re.compile(r"(?<![\w/.-])(?:micro)?(?:conda|mamba) install\b([^|&;`#\n]{0,400})")
-CONDA_TORCH = re.compile(r"(?:^|\s)(?:\w+::)?(?:pytorch|torch)(?:==?(\d\.\d{1,2}(?:\.\d{1,2})?))?(?=\s|$)")
-CONDA_PLAN = re.compile(r"Package Plan|packages will be (?:downloaded|INSTALLED)")  # it names the builds
-CONDA_CUDA = re.compile(r"(?:^|\s)(?:pytorch-cuda|cudatoolkit)==?(\d{1,2}\.\d)(?:\.\d{1,3})?(?=\s|$)")
+CONDA_COMMAND = lazy_pattern(r"(?<![\w/.-])(?:micro)?(?:conda|mamba) install\b([^|&;`#\n]{0,400})")
+CONDA_TORCH = lazy_pattern(r"(?:^|\s)(?:\w+::)?(?:pytorch|torch)(?:==?(\d\.\d{1,2}(?:\.\d{1,2})?))?(?=\s|$)")
+CONDA_PLAN = lazy_pattern(r"Package Plan|packages will be (?:downloaded|INSTALLED)")  # it names the builds
+CONDA_CUDA = lazy_pattern(r"(?:^|\s)(?:pytorch-cuda|cudatoolkit)==?(\d{1,2}\.\d)(?:\.\d{1,3})?(?=\s|$)")
 
 
 def _record_torch_of_conda(section: Section, lines: list[Line]) -> None:
@@ -266,13 +273,13 @@ def _record_index(section: Section, arguments: str, named: list[tuple[str, str]]
             section.distributions.setdefault(name, Distribution(name=name, version=version, source=index[1]))
 
 
-WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")
+WHEEL = lazy_pattern(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")
 
 
-CPYTHON = re.compile(r"-cp3(\d{1,2})-cp")  # an abi3 wheel is for newer Pythons as well
-NAMES_TORCH = re.compile(r"\+.*(?:torch|pt)\d")  # the wheel of an extension: 1.5.0+pt24cu124
+CPYTHON = lazy_pattern(r"-cp3(\d{1,2})-cp")  # an abi3 wheel is for newer Pythons as well
+NAMES_TORCH = lazy_pattern(r"\+.*(?:torch|pt)\d")  # the wheel of an extension: 1.5.0+pt24cu124
 REFUSED_WHEEL = "is not a supported wheel on this platform"  # pip installed nothing
-OF_UV = re.compile(
+OF_UV = lazy_pattern(
     r"[+~-] [A-Za-z0-9][\w.-]{0,80}==\S{1,60} \(from "
 )  # `parse_installs` reads what uv added and removed
 

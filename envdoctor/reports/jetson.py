@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.section import Line, Section
 
 # Kernels of L4T and of the JetPack that contains it: docs.nvidia.com/jetson/archives (read on 2026-11-28).
@@ -11,11 +12,11 @@ KERNELS_OF_L4T = {"32": "4.9-tegra", "34": "5.10-tegra", "35": "5.10-tegra", "36
 KERNELS_OF_JETPACK = {"4": "4.9-tegra", "5": "5.10-tegra", "6": "5.15-tegra", "7": "6.8-tegra"}
 KEYS_OF_L4T = frozenset({"l4t", "l4t version", "l4t release"})
 KEYS_OF_JETPACK = frozenset({"jetpack", "jetpack version", "jetpack release"})
-RELEASE_FILE = re.compile(r"# R(\d{2}) \(release\), REVISION: \d")  # of /etc/nv_tegra_release
-L4T = re.compile(r"(?:L4T )?R?(\d{2})(?:\.\d|\s|$)")
-JETPACK = re.compile(r"(?:JetPack )?v?(\d)(?:\.\d|\s|$)", re.IGNORECASE)
+RELEASE_FILE = lazy_pattern(r"# R(\d{2}) \(release\), REVISION: \d")  # of /etc/nv_tegra_release
+L4T = lazy_pattern(r"(?:L4T )?R?(\d{2})(?:\.\d|\s|$)")
+JETPACK = lazy_pattern(r"(?:JetPack )?v?(\d)(?:\.\d|\s|$)", re.IGNORECASE)
 
-IN_A_SENTENCE = re.compile(r"(?i)\b(?:on|with|using|for|and|my|have|has|is) jetpack[ v]{1,2}(\d)\.\d(?:\.\d)?\b")
+IN_A_SENTENCE = lazy_pattern(r"(?i)\b(?:on|with|using|for|and|my|have|has|is) jetpack[ v]{1,2}(\d)\.\d(?:\.\d)?\b")
 
 
 def parse_jetson(lines: list[Line]) -> Section | None:

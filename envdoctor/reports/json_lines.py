@@ -7,9 +7,10 @@ An object on a single line becomes several lines.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
+
+from envdoctor.core.patterns import lazy_pattern
 
 # The fields of collect_env's record, which WebUI prints as JSON, and the labels of its text. A field without a value
 # is one that it could not collect.
@@ -21,13 +22,13 @@ LABELS = {
     "hip_compiled_version": "ROCM used to build PyTorch",
 }  # fmt: skip
 NOT_COLLECTED = "Could not collect"
-MEMBER = re.compile(
+MEMBER = lazy_pattern(
     r'"([^"\\]{1,120})"\s{0,40}:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null)\s{0,40},?\s?$'
 )
-OBJECT_MEMBER = re.compile(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
-ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
-GPU_LIST = re.compile(r'\s*"nvidia_gpu_models":\s?"GPU \d[^"]{4,4000}",?\s*$')
-OBJECT_START = re.compile(r"\[\s?\{|\{")
+OBJECT_MEMBER = lazy_pattern(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
+ITEM = lazy_pattern(r'("(?:[^"\\]|\\.){1,6000}"),?$')
+GPU_LIST = lazy_pattern(r'\s*"nvidia_gpu_models":\s?"GPU \d[^"]{4,4000}",?\s*$')
+OBJECT_START = lazy_pattern(r"\[\s?\{|\{")
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
 MAX_VALUES = 3_000
 MAX_FIELDS = 4  # of a package in a list of pip or uv

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.section import distribution_name
 
 MAX_LINE = 600
 END = r"(?![\w.]*\d)"  # no more digits follow
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
-INSTALL_RESULT = re.compile(
+INSTALL_RESULT = lazy_pattern(
     r"\bpip\d? (?:install|show) (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
     r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:|\()\s{0,2}(?:me )?(?:torch )?"
     r"(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
@@ -18,7 +18,7 @@ INSTALL_RESULT = re.compile(
 
 
 # torch finds no GPU, in words: `torch 2.5.1+cu124 sees nothing`, `device_count() is 0`, `CUDA is gone`.
-FINDS_NO_GPU = re.compile(
+FINDS_NO_GPU = lazy_pattern(
     r"""(?xi)\b(?:py)?torch(?:\ \d[\w.+]*)?\ (?:(?:still|now|then|only|suddenly)\ )?(?:
       (?:sees|finds|detects|shows|reports|has|gives)
         \ (?:nothing|none|0\ (?:gpus?|devices?)|no\ (?:cuda|gpus?|devices?|cards?))
@@ -34,17 +34,17 @@ FINDS_NO_GPU = re.compile(
     | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""
 )
 # No other component has a version of three numbers of this form.
-DRIVER_NUMBER = re.compile(
+DRIVER_NUMBER = lazy_pattern(
     rf"(?<![\w.=/-])(?<!fabricmanager )((?:3[89]|[45]\d|6[0-2])\d\.\d{{2,3}}\.\d{{2}}){END}"
     r"(?!\)? (?:or|and) (?:newer|later|higher|above))"
 )
-OF_OTHER_DRIVER = re.compile(
+OF_OTHER_DRIVER = lazy_pattern(
     r"(?i)\b(?:needs?|requires?|required|least|minimum|recommend\w*|should|would|will|want|try|tried|tested|works?"
     r"|worked|before|previous(?:ly)?|from|than|older|newer|latest|download\w*|release\w*|colleague|other|another|fabric"
     r"|nvidia-fabricmanager|wheel|package|said|says|docs?)\b[^.;]{0,60}$|[<>]=?\s?$"
 )
-NATIVE_WINDOWS = re.compile(r"(?i)\bnative(?:ly on)? windows\b")
-NOT_OBSERVED = re.compile(
+NATIVE_WINDOWS = lazy_pattern(r"(?i)\bnative(?:ly on)? windows\b")
+NOT_OBSERVED = lazy_pattern(
     r"(?i)\b(?:if|when|whenever|unless|in case|should|would|could|may|expected|before|previous(?:ly)?|earlier|was"
     r"|fixed|solved|macos|mac|mps|cpu[- ]only|rocm|assert)\b"
 )

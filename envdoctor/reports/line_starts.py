@@ -5,81 +5,83 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from envdoctor.core.patterns import lazy_pattern
+
 MAX_LINES = 24_000  # that decide about the start of all lines
 MIN_LINES, SHARE = 4, 0.9
 MAX_WORDS = 8
 LINES_OF_A_LABEL = 3  # `GPU 0: `, `GPU 1: ` number what they name
 # What a tool or a page writes at the start of every line. One exception in ten is permitted.
-DECORATION = re.compile(
+DECORATION = lazy_pattern(
     r"\s{0,4}(?:[-*]\s|(?:\+|#(?!\d{1,3} ))\s?|\d{1,4}:\s|(?:pod|job|deployment|service|container)/[\w.-]{1,80}:?\s"
     r"|[A-Za-z][\w-]{0,30}[-_.]?\d{1,5}:\s)"
 )
 SIGNS = frozenset("-*+#")
 # Lists whose signs are part of them: of what uv installed, of `transformers env` and of similar tools.
-UV_CHANGE = re.compile(r"[\w.-]+==\S+(?: \(from [^)]*\))?$")
-OWN_BULLETS = re.compile(
+UV_CHANGE = lazy_pattern(r"[\w.-]+==\S+(?: \(from [^)]*\))?$")
+OWN_BULLETS = lazy_pattern(
     r"(?!PyTorch version: |PyTorch version  )`?\w[\w -]{1,40}`? version(?: \([^)]{1,20}\))?\s?:|Platform:"
     r"|\*\*\w[^*:]{1,30}:\*\*"
 )
-PLAIN_REPORT = re.compile(
+PLAIN_REPORT = lazy_pattern(
     r"Is debug build|CUDA used to build|CUDA available: |Versions of relevant|\[pip3?\]|NVIDIA-SMI|[-*] \S"
 )
 LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|SUCCESS)"
 CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
 DAY = r"(?:\d{4}[-/.])?\d{1,2}[-/.]\d{1,2}(?:[-/.]\d{2,4})?"
 # A word with which a logger starts a line: a time, a level, `[engine.py:244]`, `(EngineCore pid=7)`, `root`, `-`.
-LOGGED = re.compile(
+LOGGED = lazy_pattern(
     rf"\[?(?:{DAY}[ T])?{CLOCK}(?:Z|[+-]\d\d:?\d\d)?\]?:?\s|\[?{LEVEL}\]?:?\s{{1,5}}|\[?{DAY}\]?\s"
     r"|\[[\w./-]{1,60}\.py:\d{1,6}\]:?\s|\([\w. -]{1,60}pid=\d{1,9}[^)]{0,60}\)\s|[-|]\s"
     r"|\[[\w.-]{1,40}(?:: [\w.-]{1,60})?\]:?\s|[\w.<>]{1,60}:[\w.<>]{1,60}:\d{1,6}\s(?=- )"  # Vertex AI, loguru
     r"|##\[(?:info|debug|warning|error|group|command|section)\]\s?|[\w./-]{1,60}\.py:\d{1,6}:?\s|[a-z][\w.]{1,40}:\s(?=\[)"
 )
-SURE = re.compile(rf"{CLOCK}|\b{LEVEL}\b")  # a time or a level: what remains of the words can be one of a report
-POD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+(?: [a-z0-9]+(?:-[a-z0-9]+)*)? (?!\s*\|)")  # of stern: pod and container
-MAIL_QUOTE = re.compile(r"(?:>(?!>> )\s?)+")  # not Python's prompt
-QUOTED = re.compile(r"\|(?:\s|$)")
+SURE = lazy_pattern(rf"{CLOCK}|\b{LEVEL}\b")  # a time or a level: what remains of the words can be one of a report
+POD = lazy_pattern(r"[a-z0-9]+(?:-[a-z0-9]+)+(?: [a-z0-9]+(?:-[a-z0-9]+)*)? (?!\s*\|)")  # of stern: pod and container
+MAIL_QUOTE = lazy_pattern(r"(?:>(?!>> )\s?)+")  # not Python's prompt
+QUOTED = lazy_pattern(r"\|(?:\s|$)")
 
 
 TAB, ISO_DAY = r"(?:\t| {4})", r"\d{4}-\d\d-\d\dT"  # lines have four spaces for a tab
 # Each pattern matches one prefix. `[pip3]` and `[conda]` belong to collect_env and are not prefixes.
 PREFIXES = (
-    re.compile(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
-    re.compile(
+    lazy_pattern(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
+    lazy_pattern(
         r"(?:[A-Za-z][\w.-]{0,60}-\d{1,4}|[a-z][\w.-]{0,60})\s+\|(?!\s*\d[\w.+-]*\s*\|)"
         r"(?!\s*\w[\w.]*\s+\d[\d.]* [KMG]?B(?:\s|$))\s?"
     ),  # docker compose: `vllm-1  | `, but not a row of a plan of conda: `pytorch-1.12.1 | py3.8_cpu_0   133.8 MB`
-    re.compile(r"\[(?:rank|default)?\d{1,5}\]:\s?"),  # torchrun: `[rank0]: `
-    re.compile(r"\([A-Za-z_][\w. =,:/-]{0,80}?pid=\d{1,9}[^)]{0,60}\)\s?"),  # `(EngineCore_DP0 pid=1959996) `
-    re.compile(
+    lazy_pattern(r"\[(?:rank|default)?\d{1,5}\]:\s?"),  # torchrun: `[rank0]: `
+    lazy_pattern(r"\([A-Za-z_][\w. =,:/-]{0,80}?pid=\d{1,9}[^)]{0,60}\)\s?"),  # `(EngineCore_DP0 pid=1959996) `
+    lazy_pattern(
         r"\[?(?:task )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:-]{0,4}"
         r"(?:\|\s{1,2}(?=(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR)\b))?"  # a `|` can also begin a table
     ),  # Python's logging, loguru
-    re.compile(
+    lazy_pattern(
         r"\[?(?:task )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:]{0,3}"
     ),  # Kubernetes, GitHub Actions
-    re.compile(r"\[\d{1,4},\d{1,5}\]<std(?:out|err)>:\s?"),  # `mpirun --tag-output`
-    re.compile(r"std(?:out|err): "),
-    re.compile(
+    lazy_pattern(r"\[\d{1,4},\d{1,5}\]<std(?:out|err)>:\s?"),  # `mpirun --tag-output`
+    lazy_pattern(r"std(?:out|err): "),
+    lazy_pattern(
         rf"[\w(][^\t]{{0,40}}?{TAB}\S[^\t]{{0,40}}?{TAB}(?={ISO_DAY})"
     ),  # job and step, of `gh run view --log`
-    re.compile(r"#\d{1,3} \d{1,5}\.\d{1,3}(?: |$)"),  # of a build of an image with BuildKit: `#9 12.31 `
-    re.compile(r"##\[(?:info|debug|warning|error|group|command|section)\]\s?"),  # GitHub Actions, Azure
-    re.compile(
+    lazy_pattern(r"#\d{1,3} \d{1,5}\.\d{1,3}(?: |$)"),  # of a build of an image with BuildKit: `#9 12.31 `
+    lazy_pattern(r"##\[(?:info|debug|warning|error|group|command|section)\]\s?"),  # GitHub Actions, Azure
+    lazy_pattern(
         r"(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - (?=\w)"
     ),  # OpenMMLab: `2024/10/15 13:48:48 - mmengine - INFO - `
-    re.compile(r"[\w.]{1,40} - (?:DEBUG|INFO|WARNING|ERROR) - "),
-    re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]{1,60}:"),  # Python's logging.basicConfig
-    re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\s+"),
-    re.compile(r"\[\s{0,8}\d{1,9}\.\d{3,9}\]\s"),  # dmesg: `[  123.456789] `
-    re.compile(r"\[(?!pip|conda|uv|WARN)[A-Za-z][\w .()/-]{0,40}\]\s"),  # name of a logger: `[train] `
-    re.compile(
+    lazy_pattern(r"[\w.]{1,40} - (?:DEBUG|INFO|WARNING|ERROR) - "),
+    lazy_pattern(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]{1,60}:"),  # Python's logging.basicConfig
+    lazy_pattern(r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\s+"),
+    lazy_pattern(r"\[\s{0,8}\d{1,9}\.\d{3,9}\]\s"),  # dmesg: `[  123.456789] `
+    lazy_pattern(r"\[(?!pip|conda|uv|WARN)[A-Za-z][\w .()/-]{0,40}\]\s"),  # name of a logger: `[train] `
+    lazy_pattern(
         r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \S{1,60} (?:(?=NVRM)|kernel: |[\w./@-]{1,60}\[\d{1,9}\]: ?)"
     ),  # journalctl: `Mar 01 12:00:00 gpu01 serve.sh[4123]: `
-    re.compile(r"[│┃╎]\s?"),
+    lazy_pattern(r"[│┃╎]\s?"),
 )
 PREFIX_STARTS = frozenset("#[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 # Fast check: a line that starts with a letter and does not match has no prefix.
-WORD_PREFIX = re.compile(
+WORD_PREFIX = lazy_pattern(
     rf"{TAB}{ISO_DAY}|\||^std(?:out|err): |^[A-Z][a-z]{{2}} | - [A-Z]{{4,7}} - |^[A-Z]{{4,7}}:",
 )
 

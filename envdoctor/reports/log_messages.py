@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.versions import cuda_of_local
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Section, dotted_version, first_group, is_version
@@ -289,7 +290,7 @@ MESSAGES = (
     ),
 )
 # The paths in a traceback contain the Python version, the kind of environment, and the libraries in use.
-SITE = re.compile(
+SITE = lazy_pattern(
     r"([\w./~\\:+-]{0,200}?)[/\\][Ll]ib(?:[/\\]python(3\.\d{1,2}))?[/\\](?:site|dist)-packages[/\\](\w{2,40})"
 )
 TRACEBACK_LIBRARIES = frozenset({
@@ -342,7 +343,7 @@ def parse_log_messages(text: str) -> Section | None:
     return section if section.facts or section.gpus or section.distributions else None
 
 
-DIST_INFO = re.compile(r"(?<![\w.-])([A-Za-z]\w{1,40}(?:\.\w{1,40})?)-(\d[\w.+!]{0,40})\.dist-info\b")
+DIST_INFO = lazy_pattern(r"(?<![\w.-])([A-Za-z]\w{1,40}(?:\.\w{1,40})?)-(\d[\w.+!]{0,40})\.dist-info\b")
 
 
 def _dist_infos(text: str) -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import distribution_name
 
@@ -11,9 +12,9 @@ NODE = (
     r"(?:ray )?(?:head|worker|master|node|host|rank|server)(?: (?:node|container|pod|image))?(?:[ _-]?[\dAB]{1,2})?\b"
 )
 # The part of a text for one node begins with its name, at the start of a line or of an item.
-START = re.compile(rf"(?im)(?:^[\s*\u2022-]{{0,6}}|[;,(] {{0,2}}|\bvs\.? |\band )({NODE})(?=[ :=(])")
-END = re.compile(r"[;\n]")
-VERSION = re.compile(r"(?i)\b([a-z][\w-]{1,24})(?: version)?\s?(?:==?|:|\s)\s?v?(\d{1,3}\.\d{1,3}[\w.+]{0,24})")
+START = lazy_pattern(rf"(?im)(?:^[\s*\u2022-]{{0,6}}|[;,(] {{0,2}}|\bvs\.? |\band )({NODE})(?=[ :=(])")
+END = lazy_pattern(r"[;\n]")
+VERSION = lazy_pattern(r"(?i)\b([a-z][\w-]{1,24})(?: version)?\s?(?:==?|:|\s)\s?v?(\d{1,3}\.\d{1,3}[\w.+]{0,24})")
 OTHERS = frozenset({"python", "driver", "nccl", "cuda"})  # components that are no packages
 
 

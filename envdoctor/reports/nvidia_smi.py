@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import GpuUse, Process
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Line, Section, first_group, parse_number, parse_size
@@ -12,8 +13,8 @@ COMPUTE_MODES = {
     "default": "default", "e. process": "exclusive-process", "exclusive_process": "exclusive-process",
     "e. thread": "exclusive-thread", "exclusive_thread": "exclusive-thread", "prohibited": "prohibited",
 }  # fmt: skip
-DATE = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d 20\d\d$")
-PCI_BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
+DATE = lazy_pattern(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d 20\d\d$")
+PCI_BUS_ID = lazy_pattern(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 ON_OFF = {"on": True, "enabled": True, "off": False, "disabled": False}
 PROCESS_TYPES: dict[str, GpuUse] = {
     "C": "compute",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, get_args
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Clocks, Fabric, FabricState, PcieLink, RemappedRows
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.nvidia_smi import COMPUTE_MODES, ON_OFF, PCI_BUS_ID
@@ -211,11 +212,11 @@ COLUMNS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "power.draw": ("power", lambda value: parse_number(value, float)),
     "power.limit": ("power_limit", lambda value: parse_number(value, float)),
 }
-OTHER_COLUMNS = re.compile(r"(?:driver_version|index|count|timestamp|[a-z_]+(?:\.[a-z_]+){1,5})$")
+OTHER_COLUMNS = lazy_pattern(r"(?:driver_version|index|count|timestamp|[a-z_]+(?:\.[a-z_]+){1,5})$")
 
 
 # A row of a query without its header and its command: `NVIDIA GeForce RTX 4090, 550.54.14, 24564 MiB`.
-BARE_ROW = re.compile(
+BARE_ROW = lazy_pattern(
     r"(?:\d{1,2}, )?((?:NVIDIA|Tesla|GeForce|Quadro) [\w -]{2,50}), (\d{3}\.\d{2,3}(?:\.\d{2})?)"
     r"(?:, [\w. \[\]/%-]{1,40}){0,8}"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import record_python_version
 from envdoctor.reports.gpus import TORCH_DEVICE, clean_name, is_gpu_name, record_torch_device
 from envdoctor.reports.nvidia_smi import PCI_BUS_ID
@@ -14,12 +15,12 @@ AMD_HEADINGS = (
     "ROCm System Management Interface", "End of ROCm SMI Log", "AMD-SMI ", "ROCk module is loaded",
     "ROCk module version",
 )  # fmt: skip
-AMD_NAME = re.compile(
+AMD_NAME = lazy_pattern(
     r"(?:Card [Ss]eries|Card model|Marketing Name|Market Name|MARKET_NAME|Device Name)\s*:\s*"
     r"(.*(?:AMD|Radeon|Instinct|gfx).*)$"
 )
-AMD_COMMAND = re.compile(r"^(?:sudo )?(?:amd-smi|rocm-smi|rocminfo)\b")
-AMD_ROW = re.compile(
+AMD_COMMAND = lazy_pattern(r"^(?:sudo )?(?:amd-smi|rocm-smi|rocminfo)\b")
+AMD_ROW = lazy_pattern(
     r"\d{1,2}\s+(?:\d{1,2}\s+)?(?:\[0x|0x)[0-9a-f]{2,6}|GPU\[\d{1,2}\]\s*:|={20,}|[= ]{8,}\S.{0,60}[= ]{8,}$"
     r"|Device\s+(?:Node|\[Model)|GPU\s+Temp\s+|\(DID,"
 )
@@ -53,9 +54,9 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
     return section
 
 
-DCGM_NAME = re.compile(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
-DCGM_FIELD = re.compile(r"(?:\|\s*\|\s*)?(PCI Bus ID|Device UUID): (\S{8,60})(?:\s*\|)?$")
-DCGM_DIAG = re.compile(r"\| (?:DCGM Version|GPU Device IDs Detected) |\| [^|]{0,40}\| (?:GPU\d+: )?(?:Pass|Skip)\b")
+DCGM_NAME = lazy_pattern(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
+DCGM_FIELD = lazy_pattern(r"(?:\|\s*\|\s*)?(PCI Bus ID|Device UUID): (\S{8,60})(?:\s*\|)?$")
+DCGM_DIAG = lazy_pattern(r"\| (?:DCGM Version|GPU Device IDs Detected) |\| [^|]{0,40}\| (?:GPU\d+: )?(?:Pass|Skip)\b")
 
 
 def parse_dcgmi(lines: list[Line]) -> Section | None:
@@ -92,10 +93,10 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     return section if section.gpus or section.facts else None
 
 
-GPUSTAT_HEADER = re.compile(
+GPUSTAT_HEADER = lazy_pattern(
     r"\S{1,60}\s+[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\s+(\d{3}\.[\d.]{2,12})$"
 )
-GPUSTAT_ROW = re.compile(r"\[(\d{1,2})\] ([^|]{4,60}?)\s*\|.*\d+ / \d+ MB")
+GPUSTAT_ROW = lazy_pattern(r"\[(\d{1,2})\] ([^|]{4,60}?)\s*\|.*\d+ / \d+ MB")
 
 
 def parse_gpustat(lines: list[Line]) -> Section | None:
@@ -118,11 +119,11 @@ def parse_gpustat(lines: list[Line]) -> Section | None:
     return section if section.gpus else None
 
 
-PCI_DEVICE = re.compile(
+PCI_DEVICE = lazy_pattern(
     r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller(?: \[\d{4}\])?: "
     r"NVIDIA Corporation \S{2,20} \[([^\]]{3,60})\]"
 )
-CUDA_DEVICE = re.compile(r"([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d) (\d{1,2}): (.{4,60}?) \[(\d{2,3})\]")
+CUDA_DEVICE = lazy_pattern(r"([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d) (\d{1,2}): (.{4,60}?) \[(\d{2,3})\]")
 
 
 def parse_device_lists(lines: list[Line]) -> Section | None:
@@ -162,7 +163,7 @@ def parse_device_lists(lines: list[Line]) -> Section | None:
     return section if section.gpus else None
 
 
-OTHER_DISPLAY = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller")
+OTHER_DISPLAY = lazy_pattern(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller")
 NO_PCI_GPU = "lspci lists no NVIDIA GPU"
 
 

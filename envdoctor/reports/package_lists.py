@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section, distribution_name, first_group, is_version
 
-TAGGED = re.compile(r"\[(pip\d?|conda|uv)\]\s+(.*)$")
-PINNED = re.compile(
+TAGGED = lazy_pattern(r"\[(pip\d?|conda|uv)\]\s+(.*)$")
+PINNED = lazy_pattern(
     r"([A-Za-z0-9][A-Za-z0-9._-]{0,80})\s?(?:\[[\w,-]{1,60}\])?==\s?([\w.+!-]{1,60})\s?(?:;.{0,200}|#.{0,200})?$"
 )
-CONDA_EXPORT = re.compile(r"([a-z0-9_][\w.-]{0,80})=(\d[^=\s]{0,40})=([\w.]{1,60})$")  # `conda list --export`
-AT_URL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,80}) @ (\S{4,400})$")
-COLUMN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s{2,60}(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
-SPACED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
+CONDA_EXPORT = lazy_pattern(r"([a-z0-9_][\w.-]{0,80})=(\d[^=\s]{0,40})=([\w.]{1,60})$")  # `conda list --export`
+AT_URL = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]{0,80}) @ (\S{4,400})$")
+COLUMN = lazy_pattern(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s{2,60}(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
+SPACED = lazy_pattern(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
 # `name : version` as FlashInfer prints it, and a row of a Markdown table. The version has a dot, unlike `gpus : 8`.
-LABELED = re.compile(
+LABELED = lazy_pattern(
     r"([a-z0-9][a-z0-9._-]{1,80})\s{0,60}:\s{1,8}(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$"
 )
-ROW = re.compile(
+ROW = lazy_pattern(
     r"(?:\|\s*)?`?([A-Za-z0-9_][\w.-]{0,80})`?\s*\|\s*[`v]?(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})`?\s*(?:\|(.{0,300}?))?\|?$"
 )
-TREE_ROW = re.compile(  # of pipdeptree
+TREE_ROW = lazy_pattern(  # of pipdeptree
     r"[\s│├└─+|-]{0,60}([A-Za-z0-9][\w.-]{0,80}) \[required: [^\]]{1,80}, installed: (\d[\w.+!-]{0,60})\]$"
 )
 LABELS = ":"  # the remaining text of an entry that LABELED matched
@@ -32,16 +33,16 @@ NOT_PACKAGES = frozenset({
     "clang", "compute", "capability", "ubuntu", "conda", "docker", "nvidia-smi",
 })  # fmt: skip
 # Build strings of conda: `cuda126_py312h1763f6d_306`, `py3.10_cuda12.1_cudnn8.9.2_0`, `cpu_mkl_h0bb0d08_100`.
-CONDA_BUILD = re.compile(r"(?:py(?:pi|py|thon|\d)|\w+_\d+(?:\s|$)|h[0-9a-f]{7}_|(?:cuda|cpu)\w*_)")
-CONDA_CUDA = re.compile(r"cuda_?(\d{2})\.?(\d)")
-HEADER = re.compile(
+CONDA_BUILD = lazy_pattern(r"(?:py(?:pi|py|thon|\d)|\w+_\d+(?:\s|$)|h[0-9a-f]{7}_|(?:cuda|cpu)\w*_)")
+CONDA_CUDA = lazy_pattern(r"cuda_?(\d{2})\.?(\d)")
+HEADER = lazy_pattern(
     r"(?:Package\s+Version|# Name\s+Version|List of packages in environment|# packages in environment"
     r"|Name\s+Version\s+Build|\|?\s*(?:Package|Library|Name|Module|Dependency)\s*\|\s*Version\s*(?:\||$))"
 )
-LIST_COMMAND = re.compile(
+LIST_COMMAND = lazy_pattern(
     r"(?:\S*python\S* -m )?(?:\S*/)?(?:uv )?(?:pip[\d.]{0,4} |(?:conda|mamba|micromamba|pixi) list)"
 )
-PAIR = re.compile(
+PAIR = lazy_pattern(
     r"[-*\u2022\u00b7\s]{0,6}[`*\"']{0,3}([A-Za-z][A-Za-z0-9._ -]{1,30}?)[`*\"']{0,3}\s?(?:[vV]ersion)?[`*\"']{0,3}"
     r"\s?(?::|==?|\s)\s?[`*\"']{0,3}v?(\d[\w.+!-]{0,60}?)[`*\"',;.]{0,3}"
     # a remark: `vllm 0.17.1 (failed to install)`
@@ -106,7 +107,7 @@ KNOWN_PACKAGES = frozenset({
     "wandb", "webrtcvad", "whisperx", "x-transformers", "xarray", "xformers", "xfuser", "xgboost", "xgrammar",
     "xtuner", "zarr",
 })  # fmt: skip
-QUANTITY = re.compile(r"\d{1,3}(?:px|gb|mb|gib|x|b|k)$", re.IGNORECASE)
+QUANTITY = lazy_pattern(r"\d{1,3}(?:px|gb|mb|gib|x|b|k)$", re.IGNORECASE)
 
 
 def parse_tagged_packages(lines: list[Line], kind: str) -> Section:
@@ -143,7 +144,7 @@ def add_conda_package(section: Section, words: list[str]) -> bool:
     return section.add_distribution(words[0], words[1], "pip" if from_pip else f"conda{channel}")
 
 
-CONDA_DIST = re.compile(r"([a-z0-9_][\w.-]{0,80})-(\d[\w.!+]{0,40})-([\w.]{1,60})$")
+CONDA_DIST = lazy_pattern(r"([a-z0-9_][\w.-]{0,80})-(\d[\w.!+]{0,40})-([\w.]{1,60})$")
 CONDA_JSON_KEYS = frozenset(
     {"base_url", "build_number", "build_string", "channel", "dist_name", "name", "platform", "version"}
 )
@@ -315,7 +316,10 @@ def parse_pip_show(lines: list[Line]) -> Section | None:
     return section if section.distributions else None
 
 
-LOCKED_NAME, LOCKED_VERSION = re.compile(r'name = "([\w.-]{2,60})"$'), re.compile(r'version = "(\d[\w.+!]{0,40})"$')
+LOCKED_NAME, LOCKED_VERSION = (
+    lazy_pattern(r'name = "([\w.-]{2,60})"$'),
+    lazy_pattern(r'version = "(\d[\w.+!]{0,40})"$'),
+)
 
 
 def parse_lock_entries(lines: list[Line]) -> Section | None:
@@ -333,7 +337,7 @@ def parse_lock_entries(lines: list[Line]) -> Section | None:
     return section if section.distributions else None
 
 
-SHOW_COMMAND = re.compile(r"\bpip\d? show ([A-Za-z][\w.-]{1,60})(?=\s*(?:$|\||2>|\)))")
+SHOW_COMMAND = lazy_pattern(r"\bpip\d? show ([A-Za-z][\w.-]{1,60})(?=\s*(?:$|\||2>|\)))")
 SHOW_KEYS = frozenset({
     "summary", "home-page", "author", "author-email", "license", "location", "requires", "required-by",
     "editable project location", "license-expression",

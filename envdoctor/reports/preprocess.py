@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 from envdoctor.reports.json_lines import plain_member
 from envdoctor.reports.line_starts import strip_common_starts, strip_prefixes
@@ -20,32 +21,32 @@ MARKERS = (
 )  # fmt: skip
 MAX_LINE_CHARACTERS = 1_000  # longer than any field of a report; vLLM logs its complete configuration in one line
 
-ENTITY = re.compile(r"&(?:gt|lt|amp|nbsp|quot|#\d{2,5}|#x[0-9a-fA-F]{2,4});")
-MARKDOWN_ESCAPE = re.compile(r"\\([_*\[\]<>#`|~])")
-ESCAPED_UNDERSCORE = re.compile(r"(?<=\w)\\(_)(?=\w)")
-WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
+ENTITY = lazy_pattern(r"&(?:gt|lt|amp|nbsp|quot|#\d{2,5}|#x[0-9a-fA-F]{2,4});")
+MARKDOWN_ESCAPE = lazy_pattern(r"\\([_*\[\]<>#`|~])")
+ESCAPED_UNDERSCORE = lazy_pattern(r"(?<=\w)\\(_)(?=\w)")
+WINDOWS_PATH = lazy_pattern(r"\b[A-Za-z]:\\")
 MIN_ESCAPED_LINES = 3
-ANSI = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b[()][A-Z0-9]|\[\d{1,3}(?:;\d{1,3}){0,3}m")
-BLOCK_TAGS = re.compile(
+ANSI = lazy_pattern(r"\x1b\[[0-9;?]*[@-~]|\x1b[()][A-Z0-9]|\[\d{1,3}(?:;\d{1,3}){0,3}m")
+BLOCK_TAGS = lazy_pattern(
     r"</?(?:details|summary|pre|p|div|ul|ol|li|tr|table|thead|tbody|blockquote|h\d)(?:\s[^<>\n]{0,200})?>|<br ?/?>",
     re.IGNORECASE,
 )
-CELL_ENDS = re.compile(r"</t[dh]>", re.IGNORECASE)
-TAGS = re.compile(r"</?(?:code|b|i|em|strong|span|t[dh]|samp|kbd)(?:\s[^<>\n]{0,200})?>", re.IGNORECASE)
+CELL_ENDS = lazy_pattern(r"</t[dh]>", re.IGNORECASE)
+TAGS = lazy_pattern(r"</?(?:code|b|i|em|strong|span|t[dh]|samp|kbd)(?:\s[^<>\n]{0,200})?>", re.IGNORECASE)
 # ComfyUI's log has a timestamp for each write, also within a line: `** Platform:2025-10-21T21:59:21.513450 - Linux`.
-TIMESTAMPS = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6} - ?")
+TIMESTAMPS = lazy_pattern(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6} - ?")
 # A row of a Markdown table with a key of collect_env or of sglang: `| PyTorch version | 2.8.0+cu128 |`.
-TABLE_ENTRY = re.compile(
+TABLE_ENTRY = lazy_pattern(
     r"\|\s?[*`]{0,3}((?i:(?:pytorch|python|gcc|clang|cmake|libc|nvidia driver|cuda runtime|cudnn|hip runtime) version"
     r"|miopen runtime version|os|is (?:cuda|xnnpack) available|is debug build|python platform|cuda available|nvcc"
     r"|(?:cuda|rocm|xpu) used to build pytorch|gpu models and configuration|cuda_module_loading set to"
     r"|cuda driver version)|CUDA_HOME|GPU \d[\d,]{0,60}(?: Compute Capability)?)[*`]{0,3}\s{0,60}\|"
     r"\s{0,9}([^|]{1,300}?)\s{0,60}\|$"
 )
-BOLD_KEY = re.compile(r"\*\*([A-Za-z][^*:]{1,60}?)(?::\*\*|\*\*:)\s*")  # `**Python version:** 3.12`
-LINE_NUMBER = re.compile(r"\s{0,8}(\d{1,6})(?:[:.)|]\s?|\s+|$)")
+BOLD_KEY = lazy_pattern(r"\*\*([A-Za-z][^*:]{1,60}?)(?::\*\*|\*\*:)\s*")  # `**Python version:** 3.12`
+LINE_NUMBER = lazy_pattern(r"\s{0,8}(\d{1,6})(?:[:.)|]\s?|\s+|$)")
 # `(vllm) [user@node dir]$ `, `root@0123456789ab:/workspace# `, `$ `, `(venv) C:\dir>`, `In [1]: `, `!` of notebooks
-PROMPT = re.compile(
+PROMPT = lazy_pattern(
     r"(?:\([\w./ -]{1,60}\)\s{0,2}){0,2}"
     r"(?:\[?[\w.-]{1,64}@[\w.-]{1,64}[: ]?[^$#>\n]{0,120}\]?\s?[$#>]|[$#%\u276f\u279c]"
     r"|(?:PS )?[A-Za-z]:\\[^>\n]{0,120}>"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import record_python_version
 from envdoctor.reports.section import Line, Section, is_version
 
@@ -39,19 +40,19 @@ VALUES = (
 # `torch.__version__: 2.5.1+cu121`, `torch.version.cuda = '12.1'`, `torch.cuda.is_available() -> False`. An
 # operator such as `==` belongs to code.
 STATED = tuple(
-    re.compile(
+    lazy_pattern(
         rf"(?<![\w.\"'{{(])`?({expression})`?\)?(?:\s?(?::|=(?!=)|->|=>|\u2192)|\sis(?=\s\d))?\s{{1,4}}"
         rf"[\"'`]?({value})[\"'`]?(?=[,;.]?(?:\s|$))"
     )
     for expression, value in VALUES[:3] + VALUES[6:7]
 )
-EXPRESSION = re.compile("|".join(f"(?:{expression})" for expression, _ in VALUES))
-COMMAND = re.compile(r"print|>>>|\bpython[\d.]{0,4} -c|^In \[")
+EXPRESSION = lazy_pattern("|".join(f"(?:{expression})" for expression, _ in VALUES))
+COMMAND = lazy_pattern(r"print|>>>|\bpython[\d.]{0,4} -c|^In \[")
 SHORTEST_FACT = 16  # characters: `, device = RTX 4090`
 MAX_PARENTHESES = 40
-OUTPUT_NUMBER = re.compile(r"Out\[\d{1,4}\]: ?")  # of IPython
-STRING = re.compile(r"([frb]{0,2})([\"'])(.*)\2$", re.DOTALL)
-FIELD = re.compile(r"\{([^{}!:]{1,120})[^{}]{0,10}\}")
+OUTPUT_NUMBER = lazy_pattern(r"Out\[\d{1,4}\]: ?")  # of IPython
+STRING = lazy_pattern(r"([frb]{0,2})([\"'])(.*)\2$", re.DOTALL)
+FIELD = lazy_pattern(r"\{([^{}!:]{1,120})[^{}]{0,10}\}")
 
 
 def parse_python_output(lines: list[Line]) -> Section | None:

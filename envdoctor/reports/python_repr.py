@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
-START = re.compile(r"OrderedDict\(|\{(?=['\"](?:sys\.platform|CUDA available)['\"])")
-REPORT_KEY = re.compile(r"['\"](?:sys\.platform|PyTorch|CUDA available|torch)['\"]")
+from envdoctor.core.patterns import lazy_pattern
+
+START = lazy_pattern(r"OrderedDict\(|\{(?=['\"](?:sys\.platform|CUDA available)['\"])")
+REPORT_KEY = lazy_pattern(r"['\"](?:sys\.platform|PyTorch|CUDA available|torch)['\"]")
 MAX_CHARACTERS = 20_000
 
 

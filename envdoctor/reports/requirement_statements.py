@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.versions import are_disjoint
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import distribution_name
@@ -24,10 +25,12 @@ RANGE = (
     rf"|(?P<first>{NUMBER})\s?(?:to|-|\u2013|through|until|up\sto)\s?(?P<last>{NUMBER})"
     rf"|(?:only\s)?up\sto\s(?P<most>{NUMBER})|(?P<newest>{NUMBER})\s(?:or|and)\s(?:older|lower|below|earlier)"
 )
-STATEMENT = re.compile(
+STATEMENT = lazy_pattern(
     rf"(?i)\b{RELATION}\s?(?:only\s)?(?P<name>[a-z][a-z0-9_-]{{2,24}})\s?(?:version\s|v)?(?:{RANGE})(?![\w.]*\d)"
 )
-NOT_STATED = re.compile(r"(?i)\b(?:will|would|planned|next release|main branch|not|never|no longer|if|previously)\b")
+NOT_STATED = lazy_pattern(
+    r"(?i)\b(?:will|would|planned|next release|main branch|not|never|no longer|if|previously)\b"
+)
 MAX_LINE = 600
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Distribution, Fact, absent, known, unreadable
 
 MISSING_VALUES = frozenset({
@@ -32,8 +33,8 @@ DISTRIBUTION_ALIASES = {
 
 # What a text contains if a value was cut: no driver has a number of one digit after the first dot, no build of torch
 # since CUDA 10 has two digits.
-CUT_DRIVER_VERSION = re.compile(r"\.\d(?:\.|$)")
-CUT_BUILD = re.compile(r"\+c(?:p|u(?:[2-7]?|1\d?|(?!\d{2,3}\b)\w{1,40}))?$")
+CUT_DRIVER_VERSION = lazy_pattern(r"\.\d(?:\.|$)")
+CUT_BUILD = lazy_pattern(r"\+c(?:p|u(?:[2-7]?|1\d?|(?!\d{2,3}\b)\w{1,40}))?$")
 
 
 class Line(NamedTuple):

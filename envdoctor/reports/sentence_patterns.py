@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.line_facts import END
 
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
@@ -21,7 +20,7 @@ ARCHITECTURES = {
     "apple": "arm64", "m1": "arm64", "m2": "arm64", "m3": "arm64", "m4": "arm64", "m5": "arm64",
 }  # fmt: skip
 PATTERNS = tuple(
-    (path, re.compile(pattern))
+    (path, lazy_pattern(pattern))
     for path, pattern in (
         ("driver.version", rf"(?i)(?:\b(?:drivers?|treiber)\b|驱动|ドライバー?)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
         ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
@@ -76,7 +75,7 @@ PATTERNS = tuple(
         ("system.architecture", r"(?i)\b(apple silicon|apple m[1-5])\b"),
     )
 )
-SYSTEM = re.compile(
+SYSTEM = lazy_pattern(
     r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11)
     | i?mac(?:\ ?book)?(?:\ (?:pro|air))?(?=\ \d{4}) | mac\ ?book(?:\ (?:pro|air))? | imac | intel\ macs?
     | mac\ (?:mini|studio|m[1-5]) | apple\ (?:silicon|m[1-5]) | macos(?:\ \d{2}(?:\.\d)?)?

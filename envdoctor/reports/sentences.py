@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.cloud_instances import gpus_of_instances
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.reports.gpus import compute_capability, plain_count
@@ -20,7 +21,7 @@ from envdoctor.reports.sentence_patterns import ARCHITECTURES, DRIVER_ALONE, MIN
 from envdoctor.reports.statements import own_gpus, replaced_by_gpu, stated_versions
 
 # A clause about another machine, another time, or what would be needed.
-NOT_CURRENT = re.compile(
+NOT_CURRENT = lazy_pattern(
     r"""(?xi)(?<!-)[<>~]=?\s?\d | \d\S*\ ?(?:->|\u2192) | \b(?:
     depends?\ on | require[sd]? | need(?:s|ed)? | minimum | at\ least | or\ (?:older|newer|later|higher|above)
     | older | newer | than
@@ -34,34 +35,34 @@ NOT_CURRENT = re.compile(
     | works\ (?:on|with|in) | does\ it | do\ i | is\ it | (?:which|that)\ (?:has|is) | cached | collecting
     | downloading | fail(?:s|ed|ing)?\ (?:to\ )?(?:build|install|building) | you\ have | platform_machine)\b"""
 )
-IGNORED = re.compile(
+IGNORED = lazy_pattern(
     r"https?://\S+|\S+\.(?:whl|tar\.gz|zip|py|so)\S*|\S*[/\\]\S+[/\\]\S*"
     r"|(?<=\d)\s?\([^()\d]{0,40}\b(?:latest|newest|up[- ]to[- ]date)\b[^()\d]{0,20}\)"  # driver 573.24 (the latest)
 )
-IGNORED_LINE = re.compile(
+IGNORED_LINE = lazy_pattern(
     r"""(?x)(?:File\ "|Traceback|Container\ image) | \bWARNING\b | \bERROR\b
     | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ | \bInstalling\ package:\ """
 )
 # A message, which names versions of other releases. An exception without a message is part of a sentence.
-MESSAGE = re.compile(
+MESSAGE = lazy_pattern(
     r"(?:[\w.]*\w)?(?:Error|Exception|Warning)(?:\s?:|\().*|^\s*[\w.]*(?:Error|Exception|Warning)\b.*"
 )
 # What fails for the components of a clause, which are current.
-FAILURE_STATED = re.compile(
+FAILURE_STATED = lazy_pattern(
     r"(?i)\b(?:cuda|gpus?|devices?|cards?)\s(?:is\s|are\s)?not\s(?:available|found|detected|visible|seen|used)\b"
     r"(?!\s(?:for|in|with|on|yet)\b)|\b(?:sees|finds|detects|shows|gets)\s(?:no|0)\s(?:cuda|gpus?|devices?|cards?)\b"
     r"|\b(?:cannot|can't|could not)\sbe\s(?:imported|loaded|started)\b"
     r"|\bno\skernel\simage\sis\savailable(?:\sfor\sexecution\son\sthe\sdevice)?"
     r"|\b(?:does not|doesn't)\s(?:import|load|start)\b(?!\s(?:for|in|with|on|yet)\b)"
 )
-CLAUSE = re.compile(
+CLAUSE = lazy_pattern(
     r"(?<=[.;!?])\s+|,\s(?=where\s(?:the|my)\b)|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
 )
-CJK_BOUNDARY = re.compile(
+CJK_BOUNDARY = lazy_pattern(
     r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u30ff\u4e00-\u9fff])"
 )
 RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+\w+(?:\.\w+)*)?){END}"
-GPU = re.compile(
+GPU = lazy_pattern(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada|pro)\b)*(?:\ (?:laptop|mobile)\b)?
@@ -74,7 +75,7 @@ GPU = re.compile(
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
 )
 # A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
-BARE_GPU = re.compile(
+BARE_GPU = lazy_pattern(
     r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
       | \bgpu\ ?[:=]
       | \u663e\u5361\u662f?\s+ | [单双两四八]卡\s* | [一两二四八]张\s*
@@ -84,13 +85,13 @@ BARE_GPU = re.compile(
     (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d|'s)"""
 )
 # GPUs of other vendors, which a CUDA build does not use.
-OTHER_GPU = re.compile(
+OTHER_GPU = lazy_pattern(
     r"\b(?:Intel )?Arc (?:[AB]\d{3}|Pro)\b|\bRadeon (?:RX|Pro|VII)\b|\bRX ?[5-9]\d00(?: ?XTX?)?\b"
     r"|\bInstinct MI\d{2,3}\b"
     r"|(?i:\b(?:no (?:discrete|dedicated)|without an? nvidia) (?:gpu|graphics(?: card)?|(?:video )?card)\b)"
 )
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
-PACKAGE = re.compile(
+PACKAGE = lazy_pattern(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
     rf"([a-z][a-z0-9_-]{{1,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|-(?=\d+\.\d)|\s\(v?)"
     rf"(?:{RELEASE}|(20\d\d\.\d{{1,2}}(?:\.\d{{1,2}}){{0,2}}){END})"
@@ -100,28 +101,28 @@ CALENDAR_VERSIONS = frozenset({"fsspec", "gcsfs", "s3fs", "unsloth", "unsloth-zo
 NEWEST_TORCH = 4  # the first number of CUDA's releases is greater
 
 
-LAST_PART = re.compile(r"(?:^|[,:)])[^,:)]*$")
+LAST_PART = lazy_pattern(r"(?:^|[,:)])[^,:)]*$")
 # A remark after a pin: `torchao==0.18.0  (not pinned, resolved today)`.
-REMARK = re.compile(r"^(\s{0,8}(?:[-*] )?[A-Za-z][\w.-]{1,40}==\d[\w.+]{0,40})\s+\([^()]{1,60}\)$")
-REPLY = re.compile(
+REMARK = lazy_pattern(r"^(\s{0,8}(?:[-*] )?[A-Za-z][\w.-]{1,40}==\d[\w.+]{0,40})\s+\([^()]{1,60}\)$")
+REPLY = lazy_pattern(
     r"(?i)^\W{0,3}(?:no|nope|yes|yep|yeah)[,.!:]\s+"
 )  # to a question; what follows is stated, not denied
 # Between the items of a list in a line, each a component and its version; and what makes it one of another time.
-SEPARATOR = re.compile(
+SEPARATOR = lazy_pattern(
     r"[,;:]\s|\.\s(?=[A-Z\d])|\||\s/\s|[()]|\s(?:with|and|->)\s|(?:^|\s)[Oo]n\s(?=[Ww]in|[Uu]buntu|[Dd]ebian|WSL|[Rr]ocky|RHEL|[Ff]edora|[Cc]ent)|$"
 )
-FACT = re.compile(
+FACT = lazy_pattern(
     rf"(?i)(?:nvidia )?drivers?(?: version)?[ :=]+v?\d{{3}}(?:\.\d{{2,3}}){{0,2}}"
     rf"|c?python ?v?3\.\d{{1,2}}(?:\.\d{{1,2}})?|py ?3\.\d{{1,2}}(?:\.\d{{1,2}})?|cuda(?: version)? {MINOR}"
     r"|(?:nvcc|cuda toolkit)(?: release)? V?[\d.]{3,9}(?: V[\d.]{3,9})?|gcc (?:\([^()]{2,40}\) )?\d{1,2}\.[\d.]{1,5}"
     rf"|glibc 2\.\d\d|x86_64|aarch64|arm64|WSL ?2?|{DRIVER_ALONE}"
 )
-OTHER_TIME = re.compile(
+OTHER_TIME = lazy_pattern(
     r"(?i)\b(?:worked|works|was|were|before|previous(?:ly)?|earlier|used to|old|instead|requires?|needs?|should"
     r"|would|supports?|depends?)\b"
 )
 MIN_ITEMS = 2
-BULLET = re.compile(r"\s{0,8}[-*\u2022] ")  # an item of a list, which one fact may be
+BULLET = lazy_pattern(r"\s{0,8}[-*\u2022] ")  # an item of a list, which one fact may be
 
 
 # A sentence or a title about a library that fails: `vllm does not start on my two P100s`.
@@ -131,7 +132,7 @@ FAILS = (
     r"(?:start|run|work|load|launch|boot|come up|initiali[sz]e)|(?:crash|fail)(?:s|ed|ing|es)\b"
     r"|not (?:working|starting)|is (?:not working|broken))"
 )
-FAILING_LIBRARY = re.compile(
+FAILING_LIBRARY = lazy_pattern(
     rf"(?i)(?<![\w./-]){LIBRARY}(?:\s(?:server|serve|engine|\d[\w.]*))?\s{FAILS}"
     rf"|(?:cannot|can't|can not|unable to|fail(?:s|ed)? to) (?:run|start|use|launch|serve with)\s"
     rf"{LIBRARY.replace('library', 'object')}(?![\w./-]| backend)"
@@ -194,7 +195,7 @@ def _add_statements(texts: list[str], found: dict[str, set[str]], gpus: dict[str
 
 
 # The build of a package of conda, which names the CUDA version or that there is none.
-CONDA_BUILD = re.compile(
+CONDA_BUILD = lazy_pattern(
     r"\b(?:(?:py3\.\d{1,2}_)?(cpu)_(?:(?:generic|mkl|openblas)_?\w*py3|\d\b)|cuda(1[0-3])(\d)_\w*py3|py3\.\d{1,2}_cuda(\d{2}\.\d))"
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.gpus import parse_gpu_list
 from envdoctor.reports.nvidia_smi import parse_nvidia_smi_table
@@ -20,7 +21,7 @@ IDENTITY = (
     "is cuda available",
 )  # fmt: skip
 MIN_SHARED = 3  # of these keys; a quoted line of a report is not a second report
-ENV_LIST_TORCH = re.compile(r"[-*] `?PyTorch version(?: \((?:GPU|accelerator)\?\))?`?: (\S+)", re.IGNORECASE)
+ENV_LIST_TORCH = lazy_pattern(r"[-*] `?PyTorch version(?: \((?:GPU|accelerator)\?\))?`?: (\S+)", re.IGNORECASE)
 # The packages whose versions distinguish two lists. Lists of different packages describe one environment.
 COMPARED_PACKAGES = ("torch", "vllm", "transformers", "sglang", "trl", "flash-attn", "xformers", "numpy")
 MAX_REPORTS = 8

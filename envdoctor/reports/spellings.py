@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.preprocess import make_line
 from envdoctor.reports.section import Line, distribution_name
@@ -18,30 +19,30 @@ VERSION_WORD = (
     r"|-version(?=\s?:)|\sver\.?(?=\s?:?\s?v?\d)"
 )
 NAME = r"(?<![\w./@+-])(?P<name>[A-Za-z][A-Za-z0-9_-]{1,30})"
-NAMED_VERSION = re.compile(rf"(?i){NAME}(?:{VERSION_WORD})\s?(?P<colon>:?)\s?")
+NAMED_VERSION = lazy_pattern(rf"(?i){NAME}(?:{VERSION_WORD})\s?(?P<colon>:?)\s?")
 VERSION = r"v?\d{1,4}\.\d{1,4}(?:\.\d{1,4}){0,2}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+\w+)?"
 # `mmcv(2.1.0)`, `vllm_v0.8.5`, `numpy @ 2.0.1`; a file follows the `@` of `pip freeze`.
-SEPARATED = re.compile(
+SEPARATED = lazy_pattern(
     rf"{NAME}(?:\((?P<inner>{VERSION})\)|_(?P<tagged>v\d[\d.]+)(?![\w.-])|\s@\s(?P<at>{VERSION})(?![\w./-]))"
 )
 # `vllm0.8.5`, `tf2.12.0`; not `pytorch2.4.0-cuda12.1` of an image.
-GLUED = re.compile(rf"(?<![\w./@+-])(?P<name>[A-Za-z][A-Za-z_-]{{1,30}})(?P<version>{VERSION})(?![\w./-]|\.\d)")
+GLUED = lazy_pattern(rf"(?<![\w./@+-])(?P<name>[A-Za-z][A-Za-z_-]{{1,30}})(?P<version>{VERSION})(?![\w./-]|\.\d)")
 # `torch: 2.1.2 -> 2.2.1`: the later release is installed.
-UPGRADE = re.compile(
+UPGRADE = lazy_pattern(
     rf"^(?P<start>\W{{0,12}}(?P<name>[A-Za-z][A-Za-z0-9_-]{{1,30}})[`*\"']{{0,3}}\s?:[\s`*\"']{{0,5}}){VERSION}"
     rf"[`*\"']{{0,3}}\s{{0,2}}(?:-{{1,2}}>|=>|\u2192)[\s`*\"']{{0,5}}(?={VERSION})"
 )
 # `after downgrading torch 2.8.0 to 2.7.0`, `the version of torch becomes 2.6.0`.
-CHANGE = re.compile(
+CHANGE = lazy_pattern(
     rf"(?i)\b(?P<change>(?:up|down|de)grad\w{{0,4}} (?P<name>[a-z][a-z0-9_-]{{1,30}})) (?={VERSION} to {VERSION})"
 )
-BECAME = re.compile(rf"(?i)\bversion of (?P<name>[a-z][a-z0-9_-]{{1,30}}) (?:becomes|became|is now) (?={VERSION})")
+BECAME = lazy_pattern(rf"(?i)\bversion of (?P<name>[a-z][a-z0-9_-]{{1,30}}) (?:becomes|became|is now) (?={VERSION})")
 # Names of two words that a sentence does not show as one.
-SPACED_NAMES = re.compile(
+SPACED_NAMES = lazy_pattern(
     r"(?i)\b(onnx ?runtime[ -]gpu|onnx runtime|flash attention|hugging ?face hub)(?=\W{1,4}v?\d)"
 )
 COMPONENTS = frozenset({"python", "cuda", "cudnn", "driver", "gpu", "os"})
-SIGN = re.compile(
+SIGN = lazy_pattern(
     r"\d\.\d|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0400-\u04ff]|\b[a-z\u00e0-\u00fc']{5,20}\s?:", re.IGNORECASE
 )
 # Labels of other languages at the start of a line.
@@ -64,9 +65,9 @@ LABELS = {
     ),
 }  # fmt: skip
 LABEL_KEYS = {label: key for key, labels in LABELS.items() for label in labels}
-LABEL = re.compile(r"([-*\u2022]?\s{0,4}\*{0,2})([^\W\d][^:*\n]{1,30}?)(\*{0,2})\s?:\s?(?=\S)")
+LABEL = lazy_pattern(r"([-*\u2022]?\s{0,4}\*{0,2})([^\W\d][^:*\n]{1,30}?)(\*{0,2})\s?:\s?(?=\S)")
 # A component with a version behind another fact: `GPU: RTX 4070, driver 551.86`. CUDA can be that of a driver.
-FURTHER_FACT = re.compile(
+FURTHER_FACT = lazy_pattern(
     r"(?i)[,;|/(+]\s?(?:\w{3,12}: )?(?:nvidia )?([a-z][a-z0-9_-]{2,24})(?: version)?[ :=]{1,3}v?\d{1,3}\.\d"
 )
 FACTS = frozenset({"driver", "treiber", "python"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import known
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Line, Section, is_version
@@ -38,7 +39,7 @@ BANNERS = (
     # Platform: arch=AMD64 cpu=AMD64 Family 26 system=Windows release=Windows-10-10.0.22631-SP0 python=3.10.11
     ("system=", r"\bsystem=(?P<system>Windows|Linux)\s{1,40}release=\S{3,80}(?: python=(?P<python>3\.[\d.]{1,6}))?"),
 )  # fmt: skip
-PATTERNS = tuple((part, re.compile(pattern, re.MULTILINE)) for part, pattern in BANNERS)
+PATTERNS = tuple((part, lazy_pattern(pattern, re.MULTILINE)) for part, pattern in BANNERS)
 PATHS = {
     "torch": "stack.torch.version", "python": "stack.python_version", "cuda": "stack.torch.cuda",
     "system": "system.os",

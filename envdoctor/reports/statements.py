@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import distribution_name, is_version
 
@@ -32,7 +33,7 @@ HAS = r"(?:installed|running|have|using|on)"
 STAYED = r"(?:still|stayed|stays|stuck|remains|remained|kept|pinned|left)"
 NOT_CHANGED = r"\b(?:was|were|is|are)\s(?:not\s(?:touched|changed|updated|upgraded)|unchanged|untouched|left\salone)"
 STATEMENTS = tuple(
-    re.compile(rf"(?i)(?<![\w./-])(?:{pattern})")
+    lazy_pattern(rf"(?i)(?<![\w./-])(?:{pattern})")
     for pattern in (
         # `upgraded torch from 2.5.1 to 2.9`, `bumped torch 2.4.0 -> 2.6.0`
         rf"{CHANGED}\s{OWNER}{NAME}(?:\s(?:from\s)?{ANY_VERSION})?\s?(?:\sto|->|=>|\u2192)\s?{VERSION}",
@@ -67,17 +68,17 @@ STATEMENTS = tuple(
     )
 )
 # Before a statement in its sentence: what did not happen, or is another time or machine.
-NOT_DONE = re.compile(
+NOT_DONE = lazy_pattern(
     r"(?i)\b(?:should|would|could|can|may|might|will|shall|want|plan|planned|if|until|unless|tried|try|have\sto"
     r"|had\sto|need|must|recommend\w*|suggest\w*|cannot|can't|didn't|not|never|once|works?|worked|fix\w*|whether"
     r"|colleague|friend|other|another|requires?|supports?|(?<!\d )by)\b"
 )
 # After it: the change ended the failure, so that the failing version is another one.
-ENDED = re.compile(
+ENDED = lazy_pattern(
     r"(?i)(?<!not )(?<!n't )(?<!nothing )(?<!never )\b(?:fix(?:es|ed)?|solv(?:es|ed)|resolv(?:es|ed)|works?|worked"
     r"|helps?|helped|goes\saway|went\saway|is\sgone|runs?\s(?:fine|again|well))\b"
 )
-SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\bbut\b")
+SENTENCE = lazy_pattern(r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\bbut\b")
 NUMBER = (
     r"(?:(?:geforce\s)?[rg]tx[ -]?)?(?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:[ -]?(?:ti|super))*"
 )
@@ -87,16 +88,16 @@ MODEL = (
 )
 ARTICLE = r"(?:an?|the|my|our|two|new|\d{1,2}\s?x)"
 # `swapped the 3080 for a 5080`, `replaced my 3090 with two 5090s`, `moved from A100 to B200 nodes`
-NEW_GPU = re.compile(
+NEW_GPU = lazy_pattern(
     rf"(?i)\b(?:(?:swapped|replaced|exchanged)\s[^.;]{{3,40}}?\s(?:for|with|by)"
     rf"|(?:moved|migrated|switched|upgraded|went|changed)\sfrom\s[^.;]{{2,40}}?\sto)\s(?:{ARTICLE}\s){{0,2}}{MODEL}"
 )
-OWN_GPU = re.compile(  # `my 5060 Ti`, `I run it on a 3090`, `rented a 4090 yesterday`
+OWN_GPU = lazy_pattern(  # `my 5060 Ti`, `I run it on a 3090`, `rented a 4090 yesterday`
     rf"(?i)\b(?:(?:my|our)\s(?:(?:new|brand[ -]new|own|shiny|only)\s)?"
     rf"|(?:rented|got|bought|renting)\s(?:an?|one|a single)\s(?:new\s)?"
     rf"|(?:run|ran|runs|running|started)\s[^.,;]{{0,30}}\bon\s(?:an?|the|one|a single)\s){MODEL}"
 )
-OTHER_GPU = re.compile(
+OTHER_GPU = lazy_pattern(
     r"(?i)(?<!nothing )(?<!not )(?<!no longer )\b(?:old|previous|former|friend|colleague|other|second|used\sto|sold"
     r"|returned|before|works?|worked|fine|want|plan|buy|order|will|should|if)\b"
 )
@@ -126,10 +127,12 @@ def _path_of(name: str) -> str:
 
 
 # The build of torch that a line names next to it: `print(torch.__version__) -> 2.1.0+cu121`.
-LOCAL_BUILD = re.compile(
+LOCAL_BUILD = lazy_pattern(
     r"(?i)(?<![\w.-])torch\b(?!vision|audio)[^\n,;+]{1,40}?[\s=>:(\"'](\d\.\d{1,2}\.\d{1,2}\+(?:cu\d{3}|cpu))\b"
 )
-OTHER_PACKAGE = re.compile(r"(?i)torchvision|torchaudio|\bvllm\b|xformers|triton|flash|built|compiled|wheel|require")
+OTHER_PACKAGE = lazy_pattern(
+    r"(?i)torchvision|torchaudio|\bvllm\b|xformers|triton|flash|built|compiled|wheel|require"
+)
 
 
 def build_of_torch(text: str) -> str:

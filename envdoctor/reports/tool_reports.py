@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import DRIVER_VERSION, record_platform, record_python_version
 from envdoctor.reports.gpus import is_gpu_name, record_gpu_names, record_torch_device
@@ -31,7 +32,7 @@ TOOLS = (
     Tool("datasets env", ("datasets version",)),
     Tool("peft env", ("peft version",)),
 )
-ITEM = re.compile(r"[-*\u2022]\s?(.{2,70}?):\s?(.*)$")
+ITEM = lazy_pattern(r"[-*\u2022]\s?(.{2,70}?):\s?(.*)$")
 GPU_KEYS = frozenset({
     "gpu type", "cuda device(s)", "accelerator(s)", "accelerator", "gpu", "gpus", "gpu model", "device name",
     "graphics card",
@@ -147,7 +148,7 @@ def _record_torch(section: Section, value: str) -> None:
             section.set_fact("stack.cuda_available", value=False)
 
 
-DOTTED_LINE = re.compile(r"([a-z][\w /().,+-]{1,40}?) ?\.{2,40} ?(.*)$")
+DOTTED_LINE = lazy_pattern(r"([a-z][\w /().,+-]{1,40}?) ?\.{2,40} ?(.*)$")
 DS_LINES = ("DeepSpeed C++/CUDA extension op report", "DeepSpeed general environment info", "NOTE: Ops not installed",
             "runtime if needed. Op compatibility", "meet the required dependencies", "JIT compiled ops requires",
             "op name ....")  # fmt: skip
@@ -236,7 +237,7 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
     return section if section.consumed else None
 
 
-NO_NVCC = re.compile(r"^(?:/bin/)?sh: .{0,200}nvcc: not found$")  # printed by the shell that check_env starts
+NO_NVCC = lazy_pattern(r"^(?:/bin/)?sh: .{0,200}nvcc: not found$")  # printed by the shell that check_env starts
 OTHER_SGLANG_KEYS = frozenset({
     "nvidia topology", "amd topology", "hypervisor vendor", "rocm_home", "rocm driver version", "gcc", "sys.platform",
     "musa available", "numpy_random_seed", "msvc", "opencv", "mmcv compiler",
@@ -322,7 +323,7 @@ def parse_flashinfer_config(lines: list[Line]) -> Section | None:
     return section if section.facts or section.distributions else None
 
 
-XFORMERS_KEY = re.compile(
+XFORMERS_KEY = lazy_pattern(
     r"(?:pytorch|gpu|build|memory_efficient_attention|is_triton|swiglu|indexing|sequence_parallel|sp24|dcp)[.\w@-]*$"
 )
 

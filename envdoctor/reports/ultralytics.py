@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import record_platform, record_python_version
 from envdoctor.reports.gpus import is_gpu_name
 from envdoctor.reports.section import Line, Section
@@ -11,12 +12,12 @@ from envdoctor.reports.section import Line, Section
 KEYS = (
     "OS", "Environment", "Python", "Install", "Path", "RAM", "Disk", "CPU", "CPU count", "GPU", "GPU count", "CUDA",
 )  # fmt: skip
-ROW = re.compile(rf"({'|'.join(KEYS)})\s{{2,30}}(\S.{{0,200}})$")
+ROW = lazy_pattern(rf"({'|'.join(KEYS)})\s{{2,30}}(\S.{{0,200}})$")
 OWN_KEYS = frozenset({"Environment", "Install"})  # which no other table has next to the rest
-PACKAGE = re.compile(
+PACKAGE = lazy_pattern(
     r"([A-Za-z][\w.-]{1,40})\s{1,30}[\u2705\u274c]\s?(\d[\w.+!]{0,40}?)(?=[<>=!~]|\s|$)(?:[<>=!~].{0,200})?$"
 )
-GPU = re.compile(r"(.{4,60}?), \d{3,6}Mi?B$")
+GPU = lazy_pattern(r"(.{4,60}?), \d{3,6}Mi?B$")
 
 
 def parse_ultralytics(lines: list[Line]) -> Section | None:

@@ -5,33 +5,36 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.line_starts import strip_prefixes
 from envdoctor.reports.one_line import split_line, split_single_line
 
-WRAPPED_HEADER = re.compile(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
-CELL_NAME = re.compile(r"(?:\[(?:pip\d?|conda)\] )?[A-Za-z_][\w.-]{0,80}")
-CELL_VERSION = re.compile(r"v?\d[\w!-]{0,20}\.[\w.+!-]{0,60}")
-CELL = re.compile(r"(?:[\w.+!/:-]{1,80} )?\d[\d.]{0,8} [KMG]iB|[\w.+!/:-]{1,80}")
+WRAPPED_HEADER = lazy_pattern(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
+CELL_NAME = lazy_pattern(r"(?:\[(?:pip\d?|conda)\] )?[A-Za-z_][\w.-]{0,80}")
+CELL_VERSION = lazy_pattern(r"v?\d[\w!-]{0,20}\.[\w.+!-]{0,60}")
+CELL = lazy_pattern(r"(?:[\w.+!/:-]{1,80} )?\d[\d.]{0,8} [KMG]iB|[\w.+!/:-]{1,80}")
 CELL_BORDER = " \t|>"  # of a table and of a quote
-HEADING_CELL = re.compile(r"#? ?(?:Package|Name)")
+HEADING_CELL = lazy_pattern(r"#? ?(?:Package|Name)")
 MIN_CELL_ROWS, MAX_CELLS = 3, 6
 MIN_CUT_ROWS = 3
 MAX_LIST = 20_000  # characters of a list of installed packages
-INSTALLED_ITEM = re.compile(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
-INSTALLED_PART = re.compile(r"\s*[\w.+!-]+(?:\s+[A-Za-z][\w.-]*-\d[\w.+!]*)*\s*$")
-DEVICE = re.compile(r"Device: cuda:\d{1,2} (?!.* : \w)[^:]{4,60}$")
-DEVICE_END = re.compile(r"[\w -]{1,30} : (?:cudaMallocAsync|native)\b")
+INSTALLED_ITEM = lazy_pattern(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
+INSTALLED_PART = lazy_pattern(r"\s*[\w.+!-]+(?:\s+[A-Za-z][\w.-]*-\d[\w.+!]*)*\s*$")
+DEVICE = lazy_pattern(r"Device: cuda:\d{1,2} (?!.* : \w)[^:]{4,60}$")
+DEVICE_END = lazy_pattern(r"[\w -]{1,30} : (?:cudaMallocAsync|native)\b")
 # `<driver_version>591.74</driver_version>` of `nvidia-smi -q -x`; the listing has the same names with spaces.
-XML_FIELD = re.compile(r"\s*<([a-z_0-9]{2,60})>([^<>]{0,200})</\1>\s*$")
-XML_HEADING = re.compile(r"\s*<([a-z_0-9]{2,60})>\s*$|\s*<gpu id=\"([0-9A-Fa-f:.]{8,20})\">\s*$")
+XML_FIELD = lazy_pattern(r"\s*<([a-z_0-9]{2,60})>([^<>]{0,200})</\1>\s*$")
+XML_HEADING = lazy_pattern(r"\s*<([a-z_0-9]{2,60})>\s*$|\s*<gpu id=\"([0-9A-Fa-f:.]{8,20})\">\s*$")
 XML_NAMES = {"uuid": "GPU UUID", "current_mig": "Current", "current_ecc": "Current", "gpu_temp": "GPU Current Temp"}
 # A label of a fact without its value, and a line of nothing but a value.
-LONE_LABEL = re.compile(
+LONE_LABEL = lazy_pattern(
     r"[ \t>*-]{0,8}(?:[a-z][\w /()-]{0,40}[ _])?(?:available|version|build(?: pytorch)?|driver"
     r"|pytorch|torch|cuda|cudnn|python)[ \t]{0,20}:[ \t]{0,20}",
     re.IGNORECASE,
 )
-LONE_VALUE = re.compile(r"[ \t]{0,20}(?:True|False|N/A|No CUDA|v?\d{1,4}(?:\.\d{1,6}){1,3}[\w.+-]{0,24})[ \t]{0,20}")
+LONE_VALUE = lazy_pattern(
+    r"[ \t]{0,20}(?:True|False|N/A|No CUDA|v?\d{1,4}(?:\.\d{1,6}){1,3}[\w.+-]{0,24})[ \t]{0,20}"
+)
 
 
 def unfold_lines(raw: list[str]) -> list[str]:
@@ -49,8 +52,8 @@ def unfold_lines(raw: list[str]) -> list[str]:
 
 
 # `torch ........ 2.5.1` in a list of a person; DeepSpeed's ds_report has a parser of its own.
-LEADER = re.compile(r"([ \t>*-]{0,8}[A-Za-z][\w /()-]{1,38}?) ?\.{3,60} (?=\S)")
-DS_REPORT_LINE = re.compile(r"\.{3,} ?\[(?:YES|NO|OKAY|FAIL)\]|^(?:torch|deepspeed) (?:install path|info) \.{3}")
+LEADER = lazy_pattern(r"([ \t>*-]{0,8}[A-Za-z][\w /()-]{1,38}?) ?\.{3,60} (?=\S)")
+DS_REPORT_LINE = lazy_pattern(r"\.{3,} ?\[(?:YES|NO|OKAY|FAIL)\]|^(?:torch|deepspeed) (?:install path|info) \.{3}")
 
 
 def _without_leaders(raw: list[str]) -> list[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.collect_env import record_compiler
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.section import Line, Section, first_group
 
 SOFTWARE = frozenset({"stack.cuda_available", "stack.torch.version", "cuda.nvcc_version", "driver.version"})
-CUDA_ALONE = re.compile(r"(?i)[-*\s]{0,4}(CUDA(?: version)?)(?: v?|_)(\d{1,2}\.\d{1,2})$")
-CUDNN = re.compile(r"(?i)[-*\s]{0,4}cudnn(?: version)?\s?[:=]?\s?v?\d[\d.]{0,10}(?:\s\S{1,20})?$")
-COMPILER = re.compile(r"(?i)[-*\s]{0,4}(?:gcc|g\+\+)(?: version)?[\s:(][^\n]{0,60}\d\.\d[\d.]{0,6}\)?$")
+CUDA_ALONE = lazy_pattern(r"(?i)[-*\s]{0,4}(CUDA(?: version)?)(?: v?|_)(\d{1,2}\.\d{1,2})$")
+CUDNN = lazy_pattern(r"(?i)[-*\s]{0,4}cudnn(?: version)?\s?[:=]?\s?v?\d[\d.]{0,10}(?:\s\S{1,20})?$")
+COMPILER = lazy_pattern(r"(?i)[-*\s]{0,4}(?:gcc|g\+\+)(?: version)?[\s:(][^\n]{0,60}\d\.\d[\d.]{0,6}\)?$")
 NEXT_TO_GCC = "next to a version of gcc"  # or the version that a driver supports
-TORCH = re.compile(r"(?i)torch")
+TORCH = lazy_pattern(r"(?i)torch")
 # What `CUDA: 12.3 (nvcc)` is the version of.
 CUDA_OWNERS = (
     (r"(?i)\bnvcc\b|\btoolkit\b|/usr/local/cuda", "cuda.nvcc_version"),

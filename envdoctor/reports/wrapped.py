@@ -6,6 +6,7 @@ import json
 import re
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.line_starts import has_prefix
 
 MIN_WIDTH, MAX_WIDTH = 48, 240
@@ -14,14 +15,14 @@ MIN_BREAKS = 4  # at a width that is not one of these
 FULL_SHARE = 0.5  # of the lines with the complete width: their next lines do not start as a line of a report does
 MIN_CUT_WIDTH, MIN_CUT_LINES, CUT_SHARE, MIN_COLUMNS = 30, 4, 0.2, 3
 MAX_JSON = 200_000
-MEMBER = re.compile(r"\s*\"[^\"]{1,60}\": (?:\"[^\"]*\"|[\w.]+),?$")  # JSON in lines of its own
+MEMBER = lazy_pattern(r"\s*\"[^\"]{1,60}\": (?:\"[^\"]*\"|[\w.]+),?$")  # JSON in lines of its own
 TIME = r"\[?(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d)"
 # How a line of a report starts: with a label, an assignment, a package, a bullet, a cell, a prompt, a heading.
-LABEL = re.compile(
+LABEL = lazy_pattern(
     rf"\s*(?:\[(?:pip\d?|conda|uv)\] |[A-Z][\w ./()&-]{{1,44}}\s{{0,40}}: |[-*] [A-Z`*]|[|+>#$]|{TIME}"
     r"|[a-z][\w./-]{3,60}=\S)"
 )
-START = re.compile(
+START = lazy_pattern(
     rf"\s*(?:[-*+\u2022>|$=]\s|#|[-=+]{{3}}|\d{{1,2}}[.)]\s|{TIME}|\[[\w./:-]+\]|[`\"'{{}}\]<]"
     r"|[A-Za-z][\w ./()&-]{0,44}(?:\s{0,40}: |:$|\s{3,}: ?)"
     r"|[\w ./()-]{0,24}[\u3040-\u30ff\u4e00-\u9fff][\w ./()-]{0,24}:"  # `\u663e\u5361:RTX 4090`
@@ -29,11 +30,11 @@ START = re.compile(
     r"|Traceback|Collecting environment|File \""
     r"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
 )
-INSTALLED = re.compile(r"Successfully installed |[\w.]-\d[\w.+]*$")  # a list of pip, which `unfold` joins
-RULE = re.compile(r"\s*[|+]?[-=+~_*#]{3}[-=+~_*# |]*$")
+INSTALLED = lazy_pattern(r"Successfully installed |[\w.]-\d[\w.+]*$")  # a list of pip, which `unfold` joins
+RULE = lazy_pattern(r"\s*[|+]?[-=+~_*#]{3}[-=+~_*# |]*$")
 # Where the end of a full line and the next line are two words.
-BETWEEN_WORDS = re.compile(r"\b(?:[GR]TX|GeForce|NVIDIA|Quadro|Tesla)\n|[a-z]{3}\nhttps?://|\b[a-z]{4,}\n\d+\.\d")
-NO_END = re.compile(
+BETWEEN_WORDS = lazy_pattern(r"\b(?:[GR]TX|GeForce|NVIDIA|Quadro|Tesla)\n|[a-z]{3}\nhttps?://|\b[a-z]{4,}\n\d+\.\d")
+NO_END = lazy_pattern(
     r"(?:[,:(]|\.{4}|\b(?:and|by|cuda|driver|for|geforce|in|is|numpy|nvidia|of|on|python"
     r"|pytorch|rtx|the|to|torch|transformers|triton|version|vllm|with))\n|sm_\d{2,3}a?\nsm_",
     re.IGNORECASE,
@@ -41,7 +42,7 @@ NO_END = re.compile(
 MAX_LONGEST_WORD = 12  # how much shorter than the width all lines can be
 MIN_RUN, PARAGRAPH_STARTS, MIN_PARAGRAPH_WIDTH = 4, 0.6, 30
 MAX_PARTS_OF_ROW = 3
-RULE_OR_ROW = re.compile(r"\s*[|+].*[|+]\s*$|\s*[-=+~_*#]{3}[-=+~_*# |]*$")
+RULE_OR_ROW = lazy_pattern(r"\s*[|+].*[|+]\s*$|\s*[-=+~_*#]{3}[-=+~_*# |]*$")
 
 
 def join_wrapped_lines(raw: list[str]) -> list[str]:
@@ -195,14 +196,14 @@ def _is_within_brackets(text: str, following: str) -> bool:
 
 MAX_EQUAL_WIDTHS, MAX_RESTS = 2, 4
 # A row of a list of packages, and what a narrow window moved to the next lines: a build, a size, a channel, the end.
-PACKAGE_ROW = re.compile(r"[ >]{0,4}[A-Za-z_][\w.-]{0,80}(?:\s{2,60}|\s{1,40}\|\s{1,40})v?\d[\w.+!-]*(?:\s|$)")
-REST_OF_ROW = re.compile(
+PACKAGE_ROW = lazy_pattern(r"[ >]{0,4}[A-Za-z_][\w.-]{0,80}(?:\s{2,60}|\s{1,40}\|\s{1,40})v?\d[\w.+!-]*(?:\s|$)")
+REST_OF_ROW = lazy_pattern(
     r"(?:[\w.]{1,60}\s{1,40})?(?:\d[\d.]{0,8} )?[KMG]iB\b.{0,200}|https?://\S{4,200}|\|"
     r"|(?:\S{1,60}\s{2,40})?(?:conda-forge|pypi|defaults|nvidia|pytorch|main|anaconda)"
     r"|[a-z][\w.]{0,60}_\d{1,4}(?:\s{2,40}\S{1,60})?"
 )
 # Of pip; the line ends with the version.
-OPEN_REQUIREMENT = re.compile(r"Requirement already satisfied: (?!.*\(\d[^()]{0,60}\)$)")
+OPEN_REQUIREMENT = lazy_pattern(r"Requirement already satisfied: (?!.*\(\d[^()]{0,60}\)$)")
 
 
 def join_rests(raw: list[str]) -> list[str]:

@@ -6,24 +6,25 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 
-_REQUIREMENT = re.compile(
+_REQUIREMENT = lazy_pattern(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
 )
-_WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
-_NAMED_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*(?:git\+|file:)")
-_NAME_OF_ARCHIVE = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\[\]]*\])?\s*@\s*https?://")
-_REFERENCE = re.compile(r"@([^/@#]+)(?:#.*)?$")
-_RELEASE_TAG = re.compile(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
+_WHEEL = lazy_pattern(r"([^/\\]+\.whl)(?:[#?].*)?$")
+_NAMED_URL = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*(?:git\+|file:)")
+_NAME_OF_ARCHIVE = lazy_pattern(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\[\]]*\])?\s*@\s*https?://")
+_REFERENCE = lazy_pattern(r"@([^/@#]+)(?:#.*)?$")
+_RELEASE_TAG = lazy_pattern(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
 _MAIN = frozenset({"main", "master", "head"})
-_EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
-_CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
-_CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
+_EGG = lazy_pattern(r"#egg=([A-Za-z0-9._-]+)")
+_CONDA = lazy_pattern(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
+_CONDA_CLAUSE = lazy_pattern(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
 # A name with extras, and what follows it: an operator or a comma, so that words of a sentence do not match.
-_CONDA_BUILD = re.compile(r"[A-Za-z0-9_][\w.-]*=\d[\w.!+]*=[\w.]+")
-_STATED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$|\[[^\]]*$)")
+_CONDA_BUILD = lazy_pattern(r"[A-Za-z0-9_][\w.-]*=\d[\w.!+]*=[\w.]+")
+_STATED = lazy_pattern(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$|\[[^\]]*$)")
 _ARCHITECTURES = ("x86_64", "aarch64")
 _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 

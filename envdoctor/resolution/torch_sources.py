@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
@@ -23,8 +24,8 @@ ON_TORCH_INDEX = TORCH_FAMILY | frozenset({
 
 # Mirrors keep the name: `mirrors.nju.edu.cn/pytorch/whl/cu121`. Other projects have builds of their own under
 # `/whl/cu121`, such as FlashInfer and llama-cpp-python.
-_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|xpu|rocm[\d.]*)")
-_OTHER_HOST = re.compile(r"https?://(?!.*pytorch.*/whl/)(?!.*[${])")
+_INDEX = lazy_pattern(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|xpu|rocm[\d.]*)")
+_OTHER_HOST = lazy_pattern(r"https?://(?!.*pytorch.*/whl/)(?!.*[${])")
 
 
 class TorchIndex(NamedTuple):

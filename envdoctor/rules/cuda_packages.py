@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.wording import join_words
@@ -27,11 +27,11 @@ from envdoctor.rules.requirements import version_evidence, versions_of
 MINOR_VERSIONS = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 CUDA_13 = "https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html"
 # The libraries of NVIDIA come with torch and others, which are judged by themselves.
-_NAME = re.compile(r"(?!nvidia-|torch).*?-cu(?:da)?(1\d)(?:\d|x)?(?:-plugin|-pjrt)?")
+_NAME = lazy_pattern(r"(?!nvidia-|torch).*?-cu(?:da)?(1\d)(?:\d|x)?(?:-plugin|-pjrt)?")
 # METADATA of tensorflow 2.14.1 to 2.21.0, extra and-cuda; before, build_info.py of the wheels. 2026-11-28
 _TENSORFLOW = {"10.1": ">=2.1,<2.4", "11": ">=2.4,<2.15", "12": ">=2.15,<=2.21.0"}
-_LOCAL = re.compile(r"cuda(1\d)\b")  # jaxlib 0.4.25+cuda12.cudnn89
-_PADDLE = re.compile(r"\.post(1\d)(\d)$")  # paddlepaddle-gpu 2.4.2.post112 of Paddle's index: CUDA 11.2
+_LOCAL = lazy_pattern(r"cuda(1\d)\b")  # jaxlib 0.4.25+cuda12.cudnn89
+_PADDLE = lazy_pattern(r"\.post(1\d)(\d)$")  # paddlepaddle-gpu 2.4.2.post112 of Paddle's index: CUDA 11.2
 
 
 @rule("DRV017", kind="environment", severity="error", cause="driver-too-old", url=MINOR_VERSIONS)

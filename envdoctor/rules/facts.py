@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Distribution, Fact, Gpu, Machine, Stack
 from envdoctor.knowledge.gpus import GpuModel, gpu_model
 from envdoctor.rules.registry import NotReadableError
 
 T = TypeVar("T")
 
-_OTHER_FRAMEWORK = re.compile(
+_OTHER_FRAMEWORK = lazy_pattern(
     r"jax|jaxlib|tensorflow(?:-gpu|-intel)?|paddlepaddle-gpu|mxnet(?:-cu\d+)?|cupy(?:-cuda\w+)?|cudf-cu\d\d"
 )
 # An environment with one of these has a torch, listed or not.

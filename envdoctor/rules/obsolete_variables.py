@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
@@ -13,7 +14,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
                    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # fmt: skip
-CPU_INDEX = re.compile(r"/whl/(nightly/)?cpu/?(\s|,|$)")
+CPU_INDEX = lazy_pattern(r"/whl/(nightly/)?cpu/?(\s|,|$)")
 SLOW_VARIABLES = {
     "TORCHDYNAMO_DISABLE": "torch.compile is disabled",
     "TORCH_COMPILE_DISABLE": "torch.compile is disabled",
@@ -25,7 +26,7 @@ REMOVED_FROM_VLLM = {
     "VLLM_USE_V1": ("0.11.1", "V1 is the only engine"),
     "VLLM_ATTENTION_BACKEND": ("0.16.0", "use the option --attention-backend"),
 }
-PRELOADED = re.compile(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
+PRELOADED = lazy_pattern(r"lib(cuda|cudart|cublas\w*|cudnn\w*|cusparse\w*|nvrtc|nvJitLink|nccl)\.so")
 
 
 @rule("ENV013", kind="machine", severity=("warning", "info"), cause="torch-cpu-build")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Distribution, Stack
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.pythons import supported_pythons
@@ -15,8 +14,8 @@ from envdoctor.rules.facts import is_from_conda, is_from_report
 # and prints whether CUDA is available. `PyTorch version: 2.0.1` is a line of collect_env as well.
 BY_A_PERSON = ("handwritten list", "sentences", "issue form", "package list", "collect_env (PyTorch)")
 MOST_NAMED = 12  # packages; a longer list is the output of pip in an environment where all of them are installed
-RELEASE_OF_INDEX = re.compile(r"\d[\d.]*(?:\+(?:cu\d{2,3}|cpu))?")
-CUT_PYTHON = re.compile(r"3\.[0-5]")  # the number 3.10 without its last zero
+RELEASE_OF_INDEX = lazy_pattern(r"\d[\d.]*(?:\+(?:cu\d{2,3}|cpu))?")
+CUT_PYTHON = lazy_pattern(r"3\.[0-5]")  # the number 3.10 without its last zero
 LIMITED_PYTHONS = ("3.10", "3.9", "3.8")  # of python_limits.toml
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
@@ -185,11 +185,11 @@ def _older(version: str, pin: str) -> bool:
 
 
 # Packages, how torch fails with an older release, and whether it fails at `import torch`. NCCL001 is about NCCL.
-CUDNN = re.compile(r"nvidia-cudnn-cu\d\d")
+CUDNN = lazy_pattern(r"nvidia-cudnn-cu\d\d")
 OLDER_LIBRARIES = (
     (CUDNN, "torch.backends.cudnn raises 'cuDNN version incompatibility'", False),
-    (re.compile(r"nvidia-nvjitlink(?:-cu12)?"), "libcusparse lacks a symbol of it: import torch fails", True),
-    (re.compile(r"nvidia-cuda-runtime(?:-cu1\d)?"), "functions that torch uses may be missing", False),
+    (lazy_pattern(r"nvidia-nvjitlink(?:-cu12)?"), "libcusparse lacks a symbol of it: import torch fails", True),
+    (lazy_pattern(r"nvidia-cuda-runtime(?:-cu1\d)?"), "functions that torch uses may be missing", False),
 )
 
 

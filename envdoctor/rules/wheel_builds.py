@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
@@ -15,9 +15,11 @@ from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_install import rebuild
 
 # `torch2.8` of flash-attn, `pt25` of PyTorch Geometric, `torch250` of NATTEN, `torch-2.5.0` of an index.
-TORCH_OF_BUILD = re.compile(r"torch-?(?P<dotted>\d\.\d{1,2})|(?:torch(?P<patch>\d{3,4})|pt(?P<minor>\d{2,3}))(?!\d)")
-CUDA_OF_BUILD = re.compile(r"cu(\d{2})")
-ABI_OF_BUILD = re.compile(r"cxx11abi(true|false)")
+TORCH_OF_BUILD = lazy_pattern(
+    r"torch-?(?P<dotted>\d\.\d{1,2})|(?:torch(?P<patch>\d{3,4})|pt(?P<minor>\d{2,3}))(?!\d)"
+)
+CUDA_OF_BUILD = lazy_pattern(r"cu(\d{2})")
+ABI_OF_BUILD = lazy_pattern(r"cxx11abi(true|false)")
 NOT_COMPILED_FOR_TORCH = frozenset({"torch", "torch-geometric"})  # the latter is pure Python, in such an index
 # FlashInfer's wheels for torch 2.4 run with 2.5, which SGLang 0.4.0 to 0.4.2 require next to them:
 # github.com/flashinfer-ai/flashinfer/issues/689 (2026-11-26). Those for 2.5 do not run with 2.6: issues/771.

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.environment.metadata import parse_head
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 
 MAX_MODULES = 3  # of one distribution
 # Distributions that are installers or have no module of their own, and folders that are no module of a package.
-_NOT_IMPORTED = re.compile(
+_NOT_IMPORTED = lazy_pattern(
     r"pip|setuptools|wheel|uv|ninja|cmake|nvidia-.*|cuda-.*|types-.*|pre-commit|ruff|black|isort|flake8.*|pytest.*|mypy"
     r"|yapf|huggingface-cli|jupyter.*|notebook|twine|build"
 )
@@ -21,9 +22,9 @@ _OTHER_FOLDERS = frozenset({
     "test", "tests", "testing", "doc", "docs", "example", "examples", "benchmark", "benchmarks", "script", "scripts",
     "tool", "tools", "setup", "conftest", "build", "dist", "config", "configs", "assets", "data", "bin", "share",
 })  # fmt: skip
-_PART = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_EXTENSION = re.compile(r"\.(?:abi3|cpython-[\w-]+|cp\w+)?\.?so$|\.py$")
-_SHARED_FILES = re.compile(
+_PART = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]*")
+_EXTENSION = lazy_pattern(r"\.(?:abi3|cpython-[\w-]+|cp\w+)?\.?so$|\.py$")
+_SHARED_FILES = lazy_pattern(
     r"(?:^|/)(?:__pycache__/|[^/]*\.dist-info/|README|LICENSE|py\.typed$)|^\.\.|^(?:tests?|docs?)/"
 )
 

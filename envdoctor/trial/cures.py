@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Install, remedy_of
 from envdoctor.knowledge.published import published_packages
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
@@ -25,18 +26,18 @@ MAX_ROUNDS = 3  # a remedy may lead to the next failure
 CURE_SECONDS = 900.0  # for all remedies of an environment
 _MAX_USERS = 12  # packages of whose time a dependency may be
 
-_NUMPY_2 = re.compile(
+_NUMPY_2 = lazy_pattern(
     r"numpy\.dtype size changed|numpy\.(?:_?core)\.(?:multiarray|umath) failed to import|_ARRAY_API not found"
     r"|NumPy 2|compiled (?:using|for) NumPy 1|removed in the NumPy 2|np\.\w+` was removed"
 )
-_NUMPY_ALIAS = re.compile(
+_NUMPY_ALIAS = lazy_pattern(
     r"module 'numpy' has no attribute '(?:float|int|bool|object|complex|str|long|unicode|typeDict)'"
 )
-_NAME = re.compile(r"cannot import name '[\w.]+' from (?:partially initialized module )?'([\w.]+)'")
-_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '\w+'")
-_STATED = re.compile(r"([A-Za-z][\w.-]*) ?((?:[<>=!~]=?=? ?[\d][\w.*]*)(?:, ?[<>=!~]=?=? ?[\d][\w.*]*)*)")
+_NAME = lazy_pattern(r"cannot import name '[\w.]+' from (?:partially initialized module )?'([\w.]+)'")
+_ATTRIBUTE = lazy_pattern(r"module '([\w.]+)' has no attribute '\w+'")
+_STATED = lazy_pattern(r"([A-Za-z][\w.-]*) ?((?:[<>=!~]=?=? ?[\d][\w.*]*)(?:, ?[<>=!~]=?=? ?[\d][\w.*]*)*)")
 
-_CHANGED = re.compile(r"^ [+-] ([A-Za-z0-9][\w.-]*)==", re.MULTILINE)
+_CHANGED = lazy_pattern(r"^ [+-] ([A-Za-z0-9][\w.-]*)==", re.MULTILINE)
 _LARGE = frozenset({"torch", "tensorflow", "jax"})  # a remedy for another package does not replace gigabytes
 
 Days = Callable[[str, str], str]  # the day of the upload of a release; empty if it is unknown

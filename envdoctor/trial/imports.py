@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from envdoctor.core import processes
 from envdoctor.core.directories import PACKAGE
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.trial.confinement import confined, own_folders
 from envdoctor.trial.contents import Contents
@@ -25,11 +25,11 @@ START_SECONDS = 60.0  # for the start and the end of the interpreter
 MAX_OUTPUT = 16_384
 MAX_REASON = 400
 # What torch and others print where they were compiled for NumPy 1: the import succeeds, and arrays do not work.
-_NUMPY_1 = re.compile(
+_NUMPY_1 = lazy_pattern(
     r"A module that was compiled using NumPy 1\.x cannot be run in\s+NumPy (\S+) as"
     r"|Failed to initialize NumPy: _ARRAY_API not found"
 )
-_FILE = re.compile(r'File "([^"]+)", line (\d+)')
+_FILE = lazy_pattern(r'File "([^"]+)", line (\d+)')
 
 
 class ImportResult(NamedTuple):

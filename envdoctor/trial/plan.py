@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import dedent
 from typing import Literal, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.forecast.uses import imported_tops, uses_of_module
 from envdoctor.manifests.actions import Install, Run
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
@@ -20,22 +21,22 @@ from envdoctor.resolution.requirement import InstallRequirement
 Seed = Literal["conda", "venv", ""]  # what the environment contains at its start: empty: nothing
 
 # Packages of conda that provide no module of a stack: an environment is tried without them.
-_CONDA_TOOLS = re.compile(
+_CONDA_TOOLS = lazy_pattern(
     r"python|pip|setuptools|wheel|(?:pytorch-)?cuda(?:-.*|toolkit.*)?|cudatoolkit.*|cudnn|nccl|mkl.*|blas|openblas|ninja"
     r"|make|cmake|git(?:-lfs)?|gcc.*|gxx.*|g\+\+.*|compilers|c-compiler|cxx-compiler|binutils.*|sysroot.*|ffmpeg|libgl.*"
     r"|nodejs|rust|cargo|pkg-config|wget|curl|tmux|vim|htop|unzip|ipykernel|jupyter.*|notebook|nvtop|openssh|uv"
     r"|lib.*|[_-].*|ld[_-]impl.*|ca-certificates|openssl|ncurses|readline|sqlite|tk|tzdata|xz|zlib|bzip2"
 )
-_BARE_IMAGE = re.compile(
+_BARE_IMAGE = lazy_pattern(
     r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|almalinux|python|miniconda3?|uv|micromamba)$"
 )
-_WITHOUT_LIBRARIES = re.compile(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian)$|(?:^|/)python:.*slim")
+_WITHOUT_LIBRARIES = lazy_pattern(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian)$|(?:^|/)python:.*slim")
 # Variables that would change what runs instead of how a package is built or imported.
-_REFUSED_VARIABLES = re.compile(
+_REFUSED_VARIABLES = lazy_pattern(
     r"(?:LD|UV|PIP|PYTHON|GIT|BASH|SSL|XDG|CONDA|SSH|NODE|CURL|REQUESTS|VIRTUAL)_?.*|.*(?:PROXY|proxy)|PATH|HOME|TMPDIR"
     r"|SHELL|ENV|IFS|USER|CC|CXX|NVCC|AR|LD|CFLAGS|CXXFLAGS|LDFLAGS|CUDA_VISIBLE_DEVICES|.*(?:TOKEN|SECRET|KEY|PASSWORD).*"
 )
-_PYPI = re.compile(r"https?://[^/]*pypi[^/]*/(?:.*/)?simple/?$|https?://(?:mirrors?\.|pypi\.)[^/]+/.*simple/?$")
+_PYPI = lazy_pattern(r"https?://[^/]*pypi[^/]*/(?:.*/)?simple/?$|https?://(?:mirrors?\.|pypi\.)[^/]+/.*simple/?$")
 
 
 class PlannedStep(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envdoctor.core.directories import cache_directory, remove_abandoned
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.machine.interpreters import read_interpreters
@@ -30,9 +30,9 @@ ABANDONED_SECONDS = 2 * 86400  # age of the environment of a trial that was kill
 MAX_TARGETS = 150
 MAX_ENVIRONMENTS = 4  # of a file: a project has one for each extra, a lock one for each Python
 _OLDEST = (3, 6)
-_EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\b")
+_EXCEPTION = lazy_pattern(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\b")
 # Failures that a machine does not cause.
-_IS_OF_PACKAGES = re.compile(
+_IS_OF_PACKAGES = lazy_pattern(
     r"No module named '(?!google\.colab|kaggle_secrets|dbutils)|cannot import name|module '[\w.]+' has no attribute"
     r"|numpy\.dtype size changed|undefined symbol"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import tomllib
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
@@ -27,7 +27,7 @@ SOLVE_SECONDS = 120.0
 _UNPACKED = 2.0
 _RESERVE = 1 << 30
 _MAX_WITHOUT = 12
-_WITHOUT_WHEEL = re.compile(r"Wheels are required for `([^`]+)` because building from source is disabled")
+_WITHOUT_WHEEL = lazy_pattern(r"Wheels are required for `([^`]+)` because building from source is disabled")
 _UNKNOWN_SIZE = 4 << 30  # unpacked, assumed for a step whose files are not known
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Install, remedy_of
 from envdoctor.explain.rank import Cause
 from envdoctor.knowledge.releases import leading_name, normalize_name
@@ -21,16 +22,16 @@ from envdoctor.trial.plan import PlannedStep, TrialPlan
 TORCH_BUILD = ("setuptools", "wheel", "ninja", "packaging", "psutil")  # what setup.py of extensions of torch imports
 _MAX_ATTEMPTS = 10
 _MAX_REASON = 400
-_BUILD = re.compile(r"Failed to (?:build|download and build|resolve|prepare|determine)\b[^`]*`([^`]+)`")
-_ABSENT = re.compile(
+_BUILD = lazy_pattern(r"Failed to (?:build|download and build|resolve|prepare|determine)\b[^`]*`([^`]+)`")
+_ABSENT = lazy_pattern(
     r"([A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided package locations)"
     r"|there (?:is|are) no versions? of ([A-Za-z0-9][\w.-]*?)(?=[=<>!~\s,])"
     r"|(?:all versions of )?([A-Za-z0-9][\w.-]*)(?:[=<>!~][^\s]*)? has no (?:usable )?wheels"
     r"|only ([A-Za-z0-9][\w.-]*?)[<>=!~]\S* is available"
 )
-_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning)\b:? ?.*")
-_COMPILER = re.compile(r"(?:fatal error|\berror):? .+|CMake Error.*|.*undefined reference.*")
-_MISSING = re.compile(r"No module named '([\w.]+)'")
+_EXCEPTION = lazy_pattern(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning)\b:? ?.*")
+_COMPILER = lazy_pattern(r"(?:fatal error|\berror):? .+|CMake Error.*|.*undefined reference.*")
+_MISSING = lazy_pattern(r"No module named '([\w.]+)'")
 
 
 class StepOutcome(NamedTuple):
@@ -204,7 +205,7 @@ class StepRunner:
         ))  # fmt: skip
 
 
-_BUILD_FAILED = re.compile(r"The build backend returned an error|Failed to build `")
+_BUILD_FAILED = lazy_pattern(r"The build backend returned an error|Failed to build `")
 
 
 def build_reason(output: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Gpu
 from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.knowledge.gpus import gpu_model
@@ -13,7 +13,7 @@ from envdoctor.verify.bench_records import LoadSummary
 MIN_THROTTLED_SHARE = 0.2  # of the samples; rarer throttling has little effect
 LOW_CLOCK = 0.8  # of the highest clock; a GPU without a power cap runs above it under load
 IN_USE_BYTES = 1 << 30  # on an idle GPU; the driver itself uses less
-PCIE_LINK = re.compile(r"gen (\d+) x(\d+) of gen (\d+) x(\d+)")
+PCIE_LINK = lazy_pattern(r"gen (\d+) x(\d+) of gen (\d+) x(\d+)")
 
 CLOCK_REASONS = {
     "power-cap": "the power cap{limit} limited the clocks{clock}: nvidia-smi -q -d POWER",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shutil import which
@@ -15,11 +14,12 @@ from envdoctor.binaries.extensions import OPTIONAL_FILES, CompiledPath
 from envdoctor.binaries.linkage import Linkage
 from envdoctor.core import processes as process
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.patterns import lazy_pattern
 
 CXXFILT_SECONDS = 10
 # An import takes only the file with the name of its Python: vLLM's deep_gemm has one for each.
-FOR_PYTHON = re.compile(r"\.cpython-3(?P<minor>\d+)t?-")
-OWN_PYTHON = re.compile(r"/python3\.(?P<minor>\d+)t?/")
+FOR_PYTHON = lazy_pattern(r"\.cpython-3(?P<minor>\d+)t?-")
+OWN_PYTHON = lazy_pattern(r"/python3\.(?P<minor>\d+)t?/")
 
 
 class LinkedEnvironment(NamedTuple):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Notation
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.tables import FOLDER, load_table
 
 MINIMUM_LITERAL = 4  # characters; shorter texts are in every block of a log
-PIECE = re.compile(  # a run of literal characters, an escape, a character class, a quantifier, or one character
+PIECE = lazy_pattern(  # a run of literal characters, an escape, a character class, a quantifier, or one character
     r"[^\\.\[(){}^$*+?|]+(?![?*{])|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[\d,]+\}|.", re.DOTALL
 )
 

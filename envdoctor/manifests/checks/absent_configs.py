@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -16,11 +17,13 @@ from envdoctor.manifests.passed_files import PassedFile, passed_files
 from envdoctor.rules.registry import Problem, rule
 
 ARGPARSE = "https://docs.python.org/3/library/argparse.html"
-_OPTION = re.compile(r"-{1,2}[\w-]*(?:config|cfg|deepspeed|yaml)[\w-]*|-c", re.IGNORECASE)
+_OPTION = lazy_pattern(r"-{1,2}[\w-]*(?:config|cfg|deepspeed|yaml)[\w-]*|-c", re.IGNORECASE)
 # Options that name what the program writes, and those of other files.
-_OTHER_OPTION = re.compile(r"out|save|dump|export|name|dir|path$", re.IGNORECASE)
-_FILE = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]+\.(?:ya?ml|json|toml|ini|cfg|gin|py)")
-_CONFIG_FOLDER = re.compile(r"(?:^|/)(?:conf|confs|configs?|configurations?|cfgs?|configure|deepspeed|ds_configs?)/")
+_OTHER_OPTION = lazy_pattern(r"out|save|dump|export|name|dir|path$", re.IGNORECASE)
+_FILE = lazy_pattern(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]+\.(?:ya?ml|json|toml|ini|cfg|gin|py)")
+_CONFIG_FOLDER = lazy_pattern(
+    r"(?:^|/)(?:conf|confs|configs?|configurations?|cfgs?|configure|deepspeed|ds_configs?)/"
+)
 _YAML = (".yaml", ".yml")
 _MAKES = frozenset({"mkdir", "cp", "mv", "ln", "rsync", "unzip", "tar", "gdown"})
 _LIKENESS = 0.6

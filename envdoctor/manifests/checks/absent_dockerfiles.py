@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
@@ -24,11 +25,11 @@ _FLAGS = frozenset({
     "--no-cache", "--pull", "--rm", "--force-rm", "-q", "--quiet", "--squash", "--compress", "--load", "--push", "-D",
     "--debug", "--check",
 })  # fmt: skip
-_CONTEXT = re.compile(r"\.|(?:\./)?(?:[\w-][\w.+-]*/)*[\w-][\w.+-]*/?|\./")
+_CONTEXT = lazy_pattern(r"\.|(?:\./)?(?:[\w-][\w.+-]*/)*[\w-][\w.+-]*/?|\./")
 # Of other projects, or of the one example that a reader selects.
-_OTHER = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tests?|third[-_]?party|external|submodules)/")
-_ELSEWHERE = re.compile(r"working[-_]directory|^\s*context:", re.MULTILINE)
-_OF_READER = re.compile(
+_OTHER = lazy_pattern(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tests?|third[-_]?party|external|submodules)/")
+_ELSEWHERE = lazy_pattern(r"working[-_]directory|^\s*context:", re.MULTILINE)
+_OF_READER = lazy_pattern(
     r"\b(?:your|own|a|an|following|new|this)\s+(?:\w+\s+)?[`*]*(?:Dockerfile|Containerfile)", re.IGNORECASE
 )
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
@@ -24,13 +25,13 @@ from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 COPY = "https://docs.docker.com/reference/dockerfile/#copy"
-_NAMED = re.compile(r"[\w./-]+")
-_LINKED = re.compile(r"(?:github|gitlab)\.com/[\w.-]+/([\w.-]+)")
-_LISTS = re.compile(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
+_NAMED = lazy_pattern(r"[\w./-]+")
+_LINKED = lazy_pattern(r"(?:github|gitlab)\.com/[\w.-]+/([\w.-]+)")
+_LISTS = lazy_pattern(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
 # Sources of COPY that a repository contains: code and manifests, and no data or build.
-_OF_REPOSITORY = re.compile(r"[\w-][\w./-]*\.(?:py|toml|cfg|ya?ml|sh|in)|[\w./-]*require[\w./-]*\.txt")
-_PLAIN = re.compile(r"[\w-][\w-]*(?:/[\w.-]+)*/?")
-_TEXTS = re.compile(r"\.(?:md|rst|txt|sh|ya?ml|toml|js|json)$|(?:^|/)(?:Makefile|justfile)$")
+_OF_REPOSITORY = lazy_pattern(r"[\w-][\w./-]*\.(?:py|toml|cfg|ya?ml|sh|in)|[\w./-]*require[\w./-]*\.txt")
+_PLAIN = lazy_pattern(r"[\w-][\w-]*(?:/[\w.-]+)*/?")
+_TEXTS = lazy_pattern(r"\.(?:md|rst|txt|sh|ya?ml|toml|js|json)$|(?:^|/)(?:Makefile|justfile)$")
 _LIKENESS = 0.6
 
 

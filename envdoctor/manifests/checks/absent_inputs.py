@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -13,23 +14,23 @@ from envdoctor.manifests.passed_files import PassedFile, passed_files
 from envdoctor.rules.registry import Problem, rule
 
 OPEN = "https://docs.python.org/3/library/functions.html#open"
-_PATH = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]*[A-Za-z_][\w.+@=,-]*\.[A-Za-z]\w{1,6}")
-_WRITTEN = re.compile(r"out|save|dump|export|write|dest|dst|store|answer|result|pred|report|log", re.IGNORECASE)
-_READ = re.compile(r"path|file|json|csv|config|cfg|input|load|ckpt|checkpoint|model|data|weights", re.IGNORECASE)
+_PATH = lazy_pattern(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]*[A-Za-z_][\w.+@=,-]*\.[A-Za-z]\w{1,6}")
+_WRITTEN = lazy_pattern(r"out|save|dump|export|write|dest|dst|store|answer|result|pred|report|log", re.IGNORECASE)
+_READ = lazy_pattern(r"path|file|json|csv|config|cfg|input|load|ckpt|checkpoint|model|data|weights", re.IGNORECASE)
 # Names that several programs use for different files.
-_USUAL = re.compile(
+_USUAL = lazy_pattern(
     r"(?:config|configs|args|params|results?|outputs?|model|models|data|dataset|train|test|val|valid|dev|eval|metrics|log"
     r"|logs|stats|scores|predictions?|preds|samples?|best|last|latest|final|checkpoint|ckpt|weights|index|meta|metadata"
     r"|info|summary|pytorch_model|adapter_config|vocab|tokenizer)[_-]?\d*\.\w+",
     re.IGNORECASE,
 )
-_ARCHIVE = re.compile(r"/[\w.+-]+\.(?:gz|bz2|xz)$")
-_ARCHIVE_NAME = re.compile(r"[\w.+/-]+\.(?:gz|bz2|xz|zip|tar|tgz)\b")
-_UNPACKS = re.compile(
+_ARCHIVE = lazy_pattern(r"/[\w.+-]+\.(?:gz|bz2|xz)$")
+_ARCHIVE_NAME = lazy_pattern(r"[\w.+/-]+\.(?:gz|bz2|xz|zip|tar|tgz)\b")
+_UNPACKS = lazy_pattern(
     r"g(?:un)?zip\b|pigz|zcat|bz(?:ip2|cat)|\bxz|7z|compress|extract|un(?:pack|zip|archiv)|\btar\b|解压",
     re.IGNORECASE,
 )
-_READS_ARCHIVES = re.compile(
+_READS_ARCHIVES = lazy_pattern(
     r"gzip|gunzip|bz2|lzma|\.gz\b|compression|smart_open|xopen|unpack_archive|tarfile|zipfile"
 )
 _TOOLS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}

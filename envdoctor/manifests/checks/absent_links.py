@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -17,12 +18,12 @@ from envdoctor.manifests.made_files import can_come_from_elsewhere, is_ignored
 from envdoctor.rules.registry import Problem, rule
 
 LINKS = "https://spec.commonmark.org/0.31.2/#links"
-_LINK = re.compile(
+_LINK = lazy_pattern(
     r"(?<!!)\[(?P<text>[^\]\n]*)\]\(\s*<?(?P<path>(?:\./)?[\w.-][\w./%+-]*\.(?:py|sh|ipynb|ya?ml|json|toml|md))"
     r"(?:#[\w.-]*)?>?\s*\)"
 )
 # What is not there on purpose, or is made later.
-_OTHER = re.compile(
+_OTHER = lazy_pattern(
     r"<!--|\b(?:renam|remov|deleted|deprecat|former|no longer|not yet|coming|todo|wip|soon|will be|to be|creat|sav"
     r"|generat|output|produc)",
     re.IGNORECASE,

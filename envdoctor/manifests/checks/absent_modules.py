@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
@@ -22,15 +23,15 @@ from envdoctor.rules.registry import Problem, rule
 SEARCH = "https://docs.python.org/3/reference/import.html#the-module-cache"
 _MODULE = (".py", ".pyx", ".pyi", ".so", ".pyd", ".cpp", ".cu", ".c", ".proto", ".in")
 # Modules that a build, a generator or the reader makes.
-MADE = re.compile(
+MADE = lazy_pattern(
     r"_?version\w*|__\w+__|_C|_?ext\w*|\w*(?:_pb2\w*|_ext|_cuda|_cpp|_c|_kernels?|_ops?|_lib|_cy)|c?ython\w*|\w*ops"
     r"|(?:\w*_)?(?:secrets?|credentials?|keys?|local\w*|tokens?|config\w*|settings?)"
 )
 # Folders in the template of GitHub for .gitignore of Python that can be packages of a project (2026-11-28).
 _OF_TEMPLATE = frozenset({"lib", "parts", "env", "var", "downloads"})
-_CODE = re.compile(r"^\s*[^\s#]", re.MULTILINE)
-_BUILD = re.compile(r"(?:.*/)?(?:setup\.py|CMakeLists\.txt|Makefile|\w+\.sh)")
-_STARTS = re.compile(r"\bsubprocess\b|\bos\.system\b|\bPopen\b")
+_CODE = lazy_pattern(r"^\s*[^\s#]", re.MULTILINE)
+_BUILD = lazy_pattern(r"(?:.*/)?(?:setup\.py|CMakeLists\.txt|Makefile|\w+\.sh)")
+_STARTS = lazy_pattern(r"\bsubprocess\b|\bos\.system\b|\bPopen\b")
 _MAX_FINDINGS = 3
 _MAX_PROGRAMS = 20
 _LIKENESS = 0.7

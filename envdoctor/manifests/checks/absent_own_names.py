@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_modules import MADE
@@ -24,10 +25,10 @@ from envdoctor.rules.registry import Problem, rule
 
 IMPORT_FROM = "https://docs.python.org/3/reference/simple_stmts.html#from-import"
 # With these, a module can have names that its text does not state.
-_DYNAMIC = re.compile(
+_DYNAMIC = lazy_pattern(
     r"import\s*\(?\s*\*|__getattr__|\bglobals\(|\bvars\(|\bsetattr\(|\bexec\(|sys\.modules|import_module|__path__"
 )
-_WORD = re.compile(r"\w+")
+_WORD = lazy_pattern(r"\w+")
 _MAX_FINDINGS = 3
 _LIKENESS = 0.75
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import leading_name, normalize_name
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -17,11 +18,11 @@ from envdoctor.manifests.pyproject import items, table
 from envdoctor.rules.registry import Problem, rule
 
 EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/#extras"
-_HOME = re.compile(r"file:/{2,3}(?:home/[^/]+/|Users/[^/]+/|root/|[A-Za-z]:[/\\\\])", re.IGNORECASE)
-_OUTSIDE = re.compile(r"[#&]subdirectory=((?:\./)?\.\.(?:/[^&#]*)?)(?:&|$)")
+_HOME = lazy_pattern(r"file:/{2,3}(?:home/[^/]+/|Users/[^/]+/|root/|[A-Za-z]:[/\\\\])", re.IGNORECASE)
+_OUTSIDE = lazy_pattern(r"[#&]subdirectory=((?:\./)?\.\.(?:/[^&#]*)?)(?:&|$)")
 DIRECT = "https://packaging.python.org/en/latest/specifications/version-specifiers/#direct-references"
 # Folders in which conda-build and the builders of its channels make packages; pip freeze lists them.
-_BUILD_FOLDER = re.compile(
+_BUILD_FOLDER = lazy_pattern(
     r"file:///(?:croot/|tmp/build/|private/tmp/build/|work/ci_|home/(?:conda|builder|task_\d+)/|Users/(?:builder|runner)/"
     r"|[A-Z]:/(?:bld|b/abs)|.*(?:feedstock_root|conda-bld|/croot/))"
 )

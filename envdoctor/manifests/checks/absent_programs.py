@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import command_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.command_wrappers import unwrap
@@ -20,15 +21,15 @@ from envdoctor.rules.registry import Problem, rule
 
 ENTRY_POINTS = "https://packaging.python.org/en/latest/specifications/entry-points/#use-for-scripts"
 _MANIFESTS = ("pyproject.toml", "setup.cfg", "setup.py")
-_PROGRAM = re.compile(r"[A-Za-z][\w-]{2,}")
-_INSTALLS_OWN = re.compile(
+_PROGRAM = lazy_pattern(r"[A-Za-z][\w-]{2,}")
+_INSTALLS_OWN = lazy_pattern(
     r"\binstall\s(?:.*\s)?(?:--editable=|-e)?\.(?:\[.*|/)?(?:\s|$)|\buv sync\b|\bpoetry install\b"
     r"|\bsetup\.py (?:install|develop)\b"
 )
 # Builds that can add programs which no manifest lists, and manifests of other languages.
-_FURTHER = re.compile(r"maturin|scikit-build|mesonpy|setuptools-rust|\bscripts\s*=\s*\[|dynamic\s*=[^\]]*scripts")
+_FURTHER = lazy_pattern(r"maturin|scikit-build|mesonpy|setuptools-rust|\bscripts\s*=\s*\[|dynamic\s*=[^\]]*scripts")
 _OTHER_LANGUAGE = frozenset({"Cargo.toml", "CMakeLists.txt", "package.json", "go.mod", "Makefile.am", "Gemfile"})
-_ENTRY_POINTS = re.compile(r"entry[_-]points")
+_ENTRY_POINTS = lazy_pattern(r"entry[_-]points")
 _LIKENESS = 0.8
 _MIN_PREFIX = 4  # letters of a program and of its package
 

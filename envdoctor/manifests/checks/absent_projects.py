@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -18,7 +18,7 @@ from envdoctor.manifests.own_names import name_key
 from envdoctor.rules.registry import Problem
 
 PROJECTS = "https://pip.pypa.io/en/stable/topics/local-project-installs/"
-_FOLDER = re.compile(r"((?:\./)?[\w-][\w.-]*(?:/[\w.-]+)*)/?(?:\[[\w,-]*\])?")
+_FOLDER = lazy_pattern(r"((?:\./)?[\w-][\w.-]*(?:/[\w.-]+)*)/?(?:\[[\w,-]*\])?")
 _FILLS = frozenset({"unzip", "tar", "wget", "curl", "svn", "gdown", "hf", "huggingface-cli"})
 _LIKENESS = 0.8
 

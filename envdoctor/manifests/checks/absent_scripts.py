@@ -10,6 +10,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.wording import join_words
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checkout_code import Checkout
@@ -27,13 +28,13 @@ from envdoctor.rules.registry import Problem, rule
 
 BASH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
 # Names of the programs of a reader, with which guides of libraries show a launcher.
-_USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
-_PATH = re.compile(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
-_OF_EXAMPLES = re.compile(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
+_USUAL = lazy_pattern(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
+_PATH = lazy_pattern(r"(?<![\w./-])(?:\./)?(?:[\w.-]+/)+[\w.-]+\.\w+")
+_OF_EXAMPLES = lazy_pattern(r"(?:^|/)(?:examples?|samples?|docs?|templates?|tutorials?)(?:/|_)")
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
-_COPIES_ROOT = re.compile(r"\s*(?:COPY|ADD)\s+(?:--(?!from)\S+\s+)*\./?\s", re.IGNORECASE)
-_PERMITS = re.compile(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_COPIES_ROOT = lazy_pattern(r"\s*(?:COPY|ADD)\s+(?:--(?!from)\S+\s+)*\./?\s", re.IGNORECASE)
+_PERMITS = lazy_pattern(r"[\s$]*(?:sudo\s+)?chmod\s")  # names a file that exists
+_MODULE = lazy_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _LIKENESS = 0.6
 _SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
 _MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout

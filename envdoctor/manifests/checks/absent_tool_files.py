@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import absent_dockerfiles
 from envdoctor.manifests.checks.absent_setups import absent_setups
@@ -22,20 +22,22 @@ from envdoctor.rules.registry import Problem, rule
 
 FILES = "https://docs.docker.com/reference/cli/docker/buildx/build/#file"
 MAKE = "https://www.gnu.org/software/make/manual/html_node/Goals.html"
-_PATH = re.compile(r"(?:\./)?(?:[\w.@+-]+/)*[\w.@+-]+/?")
+_PATH = lazy_pattern(r"(?:\./)?(?:[\w.@+-]+/)*[\w.@+-]+/?")
 _FILE_OPTIONS = ("-f", "--file", "--filename")
 _BUILD = frozenset({"build", "buildx", "bake"})
 _OF_KUBECTL = frozenset({"apply", "create", "delete", "replace"})
 _OF_PYTEST = frozenset({"-k", "-m", "-c", "-p", "-o", "-W", "--rootdir", "--cov", "--ignore", "--basetemp", "-n"})
 _READ_NOTEBOOKS = frozenset({"jupyter", "jupyter-notebook", "jupyter-lab", "jupyter-nbconvert", "papermill", "voila"})
-_EXAMPLE = re.compile(r"(?:^|/)test_(?:file|module|name|example|something|foo|bar|x+|specific\w*|feature)(?:\.py)?$")
-_SOURCED = re.compile(r"(?:[\w.-]+/)*[\w-][\w.-]*\.(?:sh|bash)")
-_NUMBERS = re.compile(r"[\d.]+")
+_EXAMPLE = lazy_pattern(
+    r"(?:^|/)test_(?:file|module|name|example|something|foo|bar|x+|specific\w*|feature)(?:\.py)?$"
+)
+_SOURCED = lazy_pattern(r"(?:[\w.-]+/)*[\w-][\w.-]*\.(?:sh|bash)")
+_NUMBERS = lazy_pattern(r"[\d.]+")
 _LIKENESS = 0.75
 _MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
-_RULE = re.compile(r"(?m)^([^\s#:=][^#:=\n]*):(?!=)")
-_INCLUDES = re.compile(r"(?m)^\s*-?s?include\b|\$\(eval\b|^[^\t#\n]*[%$][^\n=]*:(?!=)")
-_GOAL = re.compile(r"[A-Za-z][\w-]*")
+_RULE = lazy_pattern(r"(?m)^([^\s#:=][^#:=\n]*):(?!=)")
+_INCLUDES = lazy_pattern(r"(?m)^\s*-?s?include\b|\$\(eval\b|^[^\t#\n]*[%$][^\n=]*:(?!=)")
+_GOAL = lazy_pattern(r"[A-Za-z][\w-]*")
 
 
 class NamedFile(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line
@@ -18,12 +18,12 @@ from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
 
 VENV = "https://docs.python.org/3/library/venv.html#how-venvs-work"
-_SCRIPTS = re.compile(
+_SCRIPTS = lazy_pattern(
     r"\s*(?:(?:source|\.|call)\s+)?(?:\.[\\/])?((?:[\w.-]+[\\/])+)[Ss]cripts[\\/][Aa]ctivate\s*(?:$|[&;#])"
 )
-_OTHER_ACTIVATION = re.compile(r"bin/activate|conda activate")
+_OTHER_ACTIVATION = lazy_pattern(r"bin/activate|conda activate")
 _TOOLS = frozenset({"uv", "poetry", "pdm", "pipenv", "hatch", "rye", "make"})
-_PLACEHOLDER = re.compile(r"(?i:path|your|name|dir\b|<|>|\[|^my)|[A-Z]{4}")
+_PLACEHOLDER = lazy_pattern(r"(?i:path|your|name|dir\b|<|>|\[|^my)|[A-Z]{4}")
 
 
 class Made(NamedTuple):

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
 
-HAS_ARGUMENTS = re.compile(r"[A-Z]\w{2,60}(?:Config|Trainer|Arguments)")
-_CALL = re.compile(rf"\b({HAS_ARGUMENTS.pattern})\s*\(")
-_KEYWORD = re.compile(r"(?:^|[(,{])\s*['\"]?(\w+)['\"]?\s*(?:=(?!=)|:)\s*([^,]{0,200})")
-_SPREAD = re.compile(r"\*\*\s*(\w+)")
-_YAML_KEY = re.compile(r"(\w+):\s*(\S.{0,200})?")
+HAS_ARGUMENTS = lazy_pattern(r"[A-Z]\w{2,60}(?:Config|Trainer|Arguments)")
+_CALL = lazy_pattern(rf"\b({HAS_ARGUMENTS.pattern})\s*\(")
+_KEYWORD = lazy_pattern(r"(?:^|[(,{])\s*['\"]?(\w+)['\"]?\s*(?:=(?!=)|:)\s*([^,]{0,200})")
+_SPREAD = lazy_pattern(r"\*\*\s*(\w+)")
+_YAML_KEY = lazy_pattern(r"(\w+):\s*(\S.{0,200})?")
 _CONFIG_LANGUAGES = frozenset({"yaml", "yml", "json", "toml", "ini"})
 # Settings that only GRPO has: a configuration file with one of them is read as GRPOConfig.
 _GRPO_KEYS = frozenset({"num_generations", "reward_funcs", "use_vllm", "vllm_mode", "max_completion_length"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.inputs.batch_jobs import directives, is_batch_job
@@ -13,12 +14,12 @@ from envdoctor.rules.registry import Problem, rule
 
 SBATCH = "https://slurm.schedmd.com/sbatch.html#SECTION_DESCRIPTION"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
-_NODES = re.compile(r"(?:--nodes[= ]|-N ?)(\d+)(?:-\d+)?(?=\s|$)")
-_OUTPUT = re.compile(r"(?:--output|--error|-o|-e)(?:[= ]\s*)[\"']?([^\s\"'#]+)")
-_CPUS = re.compile(r"(?:--cpus-per-task[= ]|-c ?)(\d+)(?=\s|$)")
-_STATES_CPUS = re.compile(r"--cpus-per-task|-c\d*$|--cpu[-_]bind=(?:none|no)|--exclusive$|--exact$")
-_RENDEZVOUS = re.compile(r"--rdzv[-_](?:endpoint|backend)\b")
-_STATED_NODES = re.compile(r"--nnodes\b|--standalone\b")
+_NODES = lazy_pattern(r"(?:--nodes[= ]|-N ?)(\d+)(?:-\d+)?(?=\s|$)")
+_OUTPUT = lazy_pattern(r"(?:--output|--error|-o|-e)(?:[= ]\s*)[\"']?([^\s\"'#]+)")
+_CPUS = lazy_pattern(r"(?:--cpus-per-task[= ]|-c ?)(\d+)(?=\s|$)")
+_STATES_CPUS = lazy_pattern(r"--cpus-per-task|-c\d*$|--cpu[-_]bind=(?:none|no)|--exclusive$|--exact$")
+_RENDEZVOUS = lazy_pattern(r"--rdzv[-_](?:endpoint|backend)\b")
+_STATED_NODES = lazy_pattern(r"--nnodes\b|--standalone\b")
 
 
 @rule("RUN130", kind="guide", severity="error", cause="program-not-executable", url=SBATCH)

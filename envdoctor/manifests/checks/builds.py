@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
@@ -30,16 +31,16 @@ BUILT_WITH_TORCH = frozenset(
     {"flash-attn", "flash-attn-3", "apex", "causal-conv1d", "mamba-ssm", "transformer-engine", "deepspeed-kernels"}
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
-_RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
+_RELEASE_TAG = lazy_pattern(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
 _WITH_COMPILER = ("Use an image with nvcc, such as a -devel image of nvidia/cuda or pytorch/pytorch.", steps())
 _FIND_COMPILER = (
     "Check whether the machine has nvcc. If not, install the toolkit of torch's CUDA version and set CUDA_HOME.",
     steps("nvcc --version"),
 )
-_CUDA_IN_TEXT = re.compile(
+_CUDA_IN_TEXT = lazy_pattern(
     r"\bCUDA(?: toolkit| version|-toolkit)?[ :=|*`_(]{0,6}(?:>=?\s*)?1[1-3]\.\d|\bnvcc\b", re.IGNORECASE
 )
-_IMAGE_IN_TEXT = re.compile(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]\.\d\b", re.IGNORECASE)
+_IMAGE_IN_TEXT = lazy_pattern(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]\.\d\b", re.IGNORECASE)
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
 # From this release on, flash-attn's setup.py limits its jobs by the memory, for which it imports psutil: setup.py of

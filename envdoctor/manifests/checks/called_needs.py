@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.call_needs import CallData, CallNeed, LauncherPackage, call_needs
@@ -35,15 +36,15 @@ EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-speci
 MODELS = "https://spacy.io/usage/models"
 _MAX_PROGRAMS = 30
 _MAX_PART = 2  # more than a half of the modules of the programs are not those of another environment
-_TEXTS = re.compile(r"(?i).*\.(?:py|md|rst|sh|ya?ml|txt|toml|cfg|ipynb|in)|(?:.*/)?(?:dockerfile|makefile)[\w.-]*")
+_TEXTS = lazy_pattern(r"(?i).*\.(?:py|md|rst|sh|ya?ml|txt|toml|cfg|ipynb|in)|(?:.*/)?(?:dockerfile|makefile)[\w.-]*")
 _MAX_TEXTS = 1500
 # Downloads all data of NLTK, or what is missing.
-_ALL_OF_NLTK = re.compile(
+_ALL_OF_NLTK = lazy_pattern(
     r"nltk\.download\(\s*\)|download\(\s*['\"](?:all|popular|book)['\"]"
     r"|nltk\.downloader\s+[^\n]{0,40}\b(?:all|popular|book)\b|nltk\.data\.find|LookupError|NLTK_DATA|nltk_data"
 )
 _CONFIG_OPTIONS = ("--config_file", "--config-file")  # of accelerate
-_OPTION = re.compile(r"(?:args|opts?|options|flags|FLAGS|parsed_args)\.(\w+)")
+_OPTION = lazy_pattern(r"(?:args|opts?|options|flags|FLAGS|parsed_args)\.(\w+)")
 
 
 class _Need(NamedTuple):

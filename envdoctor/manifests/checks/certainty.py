@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.images import UBUNTU_WITH_OLD_PIP, has_old_pip
 from envdoctor.knowledge.versions import satisfies
@@ -24,13 +25,13 @@ STATE_PYTHON = "State the Python with --python. "
 _SERIOUS = ("error", "warning")
 _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
 # The pages of PyTorch have its own packages, and the address of a release's files lists none.
-_WITHOUT_WHEELS = re.compile(
+_WITHOUT_WHEELS = lazy_pattern(
     r"https?://(?:(?:download(?:-r2)?|data)\.pytorch\.org/|github\.com/.*/releases/download/?$)"
 )
 # The rules that report incompatible releases: those of a range, and pins.
 _OF_BREAKS = frozenset({"RUN003", "RUN004"})
-_BREAK = re.compile(r"[A-Z]+\d+")  # the rule of an incompatibility: NPY001
-_PACKAGE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")  # no rule, path or name of a module
+_BREAK = lazy_pattern(r"[A-Z]+\d+")  # the rule of an incompatibility: NPY001
+_PACKAGE = lazy_pattern(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")  # no rule, path or name of a module
 _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
 # ensurepip of Python 3.9 and 3.10 installs a pip between 20.2 and 23.0.1 in an environment of venv: the wheels in
 # Lib/ensurepip of CPython at the tags of both lines, 2026-11-26. virtualenv installs a new one.

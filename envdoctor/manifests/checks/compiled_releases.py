@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.certainty import STATE_PYTHON
@@ -19,7 +19,7 @@ from envdoctor.rules.registry import Problem, rule
 
 RUST = "https://pyo3.rs/latest/building-and-distribution"
 _LAST_ENDED_PYTHON = "3.9"  # its support ended in 2025-10: devguide.python.org/versions, 2026-11-27
-_RUST_TOOLS = re.compile(r"\b(?:rustup|rustc|cargo|rust)\b")
+_RUST_TOOLS = lazy_pattern(r"\b(?:rustup|rustc|cargo|rust)\b")
 
 
 @rule(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_dockerfiles import is_named, places_of
@@ -20,7 +21,7 @@ from envdoctor.rules.registry import Problem
 
 NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
 _STARTS = frozenset({"up", "build", "run", "start", "create"})
-_FOLDER = re.compile(r"\.{0,2}(?:/?[\w.-]+)*/?")
+_FOLDER = lazy_pattern(r"\.{0,2}(?:/?[\w.-]+)*/?")
 _MAX_SERVICES = 30
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import SelectEnvironment
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of
@@ -12,9 +13,9 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 
 ACTIVATE = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html"
-_NAME = re.compile(r"[a-z][\w.-]*", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"(?i:path|your|name|env_?dir|<|>|^my|^(?:conda_?)?env$)|[A-Z]{4}")
-_NAMES, _USES = re.compile(r"(?:-n|--name)[= ]|\bname:\s"), re.compile(r"\bactivate\b|\bconda run\b")
+_NAME = lazy_pattern(r"[a-z][\w.-]*", re.IGNORECASE)
+_PLACEHOLDER = lazy_pattern(r"(?i:path|your|name|env_?dir|<|>|^my|^(?:conda_?)?env$)|[A-Z]{4}")
+_NAMES, _USES = lazy_pattern(r"(?:-n|--name)[= ]|\bname:\s"), lazy_pattern(r"\bactivate\b|\bconda run\b")
 _TEXTS = (".md", ".rst", ".txt", ".sh", ".yml", ".yaml")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.other_systems import names_other_system
@@ -21,12 +21,12 @@ _HASHES = {
     "hecd8cb5": "macOS", "h9ed2024": "macOS", "hca72f7f": "macOS",
     "hca03da5": "macOS on Apple silicon", "h80987f9": "macOS on Apple silicon", "h1a28f6b": "macOS on Apple silicon",
 }  # fmt: skip
-_BUILD = re.compile(r"[^=]+==?[^=]+=(?:py\d+)?(h[0-9a-f]{7})_\w+")
+_BUILD = lazy_pattern(r"[^=]+==?[^=]+=(?:py\d+)?(h[0-9a-f]{7})_\w+")
 # Packages that no channel has for Linux.
-_ONLY_WINDOWS = re.compile(
+_ONLY_WINDOWS = lazy_pattern(
     r"vs20\d\d[_-]runtime|vc(?:14[_-]runtime)?|ucrt|pywinpty|winpty|m2w64-.*|msys2-conda-epoch"
 )
-_OTHER_SYSTEM = re.compile(
+_OTHER_SYSTEM = lazy_pattern(
     r"(?i)(?<![a-z])(?:win(?:dows)?(?:32|64|1[01])?|mac(?:os)?|osx|darwin|m[1-4]|arm64)(?![a-z])"
 )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import is_measured, releases_that_pin
@@ -20,7 +20,7 @@ from envdoctor.rules.requirements import COMPANIONS
 from envdoctor.rules.violations import NEEDED_BY_FEATURES
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
-_LOCAL_VERSION = re.compile(r"\+[\w.-]+")
+_LOCAL_VERSION = lazy_pattern(r"\+[\w.-]+")
 
 
 @rule("RUN002", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.checks.image_programs import text_of
 from envdoctor.manifests.command_wrappers import unwrap
@@ -14,9 +15,11 @@ from envdoctor.manifests.shell_records import Command
 from envdoctor.rules.registry import Problem, rule
 
 STAGES = "https://docs.docker.com/build/building/multi-stage/"
-_COPY = re.compile(r"^COPY\s[^\n]*--from=(\S+)\s+(?:--\S+\s+)*(\S+)\s+\S+\s*$", re.MULTILINE)
-_PACKAGES = re.compile(r"/(?:site|dist)-packages/?$")
-_INSTALLS = re.compile(r"\b(?:pip3?|uv|conda|mamba|poetry|pdm|pipx)\s+(?:pip\s+)?(?:install|add|sync)\b|requirements")
+_COPY = lazy_pattern(r"^COPY\s[^\n]*--from=(\S+)\s+(?:--\S+\s+)*(\S+)\s+\S+\s*$", re.MULTILINE)
+_PACKAGES = lazy_pattern(r"/(?:site|dist)-packages/?$")
+_INSTALLS = lazy_pattern(
+    r"\b(?:pip3?|uv|conda|mamba|poetry|pdm|pipx)\s+(?:pip\s+)?(?:install|add|sync)\b|requirements"
+)
 # Programs of Python packages, and the module that starts the same one.
 _MODULES = {
     "uvicorn": "uvicorn", "gunicorn": "gunicorn", "hypercorn": "hypercorn", "celery": "celery", "flask": "flask",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
@@ -34,9 +35,9 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 HEADERS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/ATen.h"
-_TAG = re.compile(r"@([^#]+)")
-_EDITABLE = re.compile(r"\s(?:-e|--editable)\b")
-_LIMITED = re.compile(r"torch[`'\" *]{0,3}(?:==|<|~=|v?\d)", re.IGNORECASE)
+_TAG = lazy_pattern(r"@([^#]+)")
+_EDITABLE = lazy_pattern(r"\s(?:-e|--editable)\b")
+_LIMITED = lazy_pattern(r"torch[`'\" *]{0,3}(?:==|<|~=|v?\d)", re.IGNORECASE)
 
 
 class _Build(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.cuda import accepts_compat, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.gpus import gpu_model
@@ -25,7 +26,7 @@ COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version
 # CUDA version of the PTX code of FlashAttention 2 in vLLM's wheels. A driver of this CUDA version can compile it.
 _VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 # NVIDIA's images contain cuda-compat of their CUDA release, which the container toolkit uses on data-centre GPUs.
-_IMAGES_WITH_COMPAT = re.compile(r"(?:^|/)nvidia/")
+_IMAGES_WITH_COMPAT = lazy_pattern(r"(?:^|/)nvidia/")
 
 
 @rule("RUN051", kind="guide", severity=("error", "warning", "unknown"), cause="driver-too-old", url=COMPATIBILITY,

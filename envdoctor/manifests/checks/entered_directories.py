@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_folder
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence
@@ -23,31 +24,31 @@ from envdoctor.rules.registry import Problem, rule
 
 CD = "https://www.gnu.org/software/bash/manual/html_node/Bourne-Shell-Builtins.html#index-cd"
 TILDE = "https://www.gnu.org/software/bash/manual/html_node/Tilde-Expansion.html"
-_SUBSHELL = re.compile(r"\(\s*(?:cd|pushd)\s|\|\||\bif\b|\bfor\b|\bthen\b|`|\$\(")
-_RETURNS = re.compile(r"(?:^|[;&]\s*)\s*(?:cd\s+(?:\.\.|-)|popd)", re.MULTILINE)
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(?!(?:\W*step\s*)?\W*\d+\b)", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"(?i:path|your|folder|some)|[<>\[*]|\.\.\.|(?:^|[/_-])[A-Z]{3,}(?:[/_-]|$)")
+_SUBSHELL = lazy_pattern(r"\(\s*(?:cd|pushd)\s|\|\||\bif\b|\bfor\b|\bthen\b|`|\$\(")
+_RETURNS = lazy_pattern(r"(?:^|[;&]\s*)\s*(?:cd\s+(?:\.\.|-)|popd)", re.MULTILINE)
+_HEADING = lazy_pattern(r"\s{0,3}#{1,6}\s+(?!(?:\W*step\s*)?\W*\d+\b)", re.IGNORECASE)
+_PLACEHOLDER = lazy_pattern(r"(?i:path|your|folder|some)|[<>\[*]|\.\.\.|(?:^|[/_-])[A-Z]{3,}(?:[/_-]|$)")
 _LIKENESS = 0.75
 _UNKNOWN = "?"
 # Directories of a home that a usual system or its programs make.
 _USUAL = frozenset({".cache", ".config", ".local", ".ssh", ".conda", ".jupyter", ".ipython", ".vim"})
-_HIDDEN_HOME = re.compile(r"(?:~|\$\{?HOME\}?)/(\.[A-Za-z][\w-]*)/?")
+_HIDDEN_HOME = lazy_pattern(r"(?:~|\$\{?HOME\}?)/(\.[A-Za-z][\w-]*)/?")
 _FILLS = frozenset({"wget", "curl", "git", "tar", "unzip", "cp", "mv"})
-_MAKES = re.compile(
+_MAKES = lazy_pattern(
     r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|put|plac|mov|copy|-C\b|clone|install -d", re.IGNORECASE
 )
 _DOWNLOADS = frozenset({"wget", "curl", "gdown", "huggingface-cli", "hf", "aria2c"})
-_IS_MADE = re.compile(r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|clone|submodule|-C\b", re.IGNORECASE)
-_OTHER_HOME = re.compile(
+_IS_MADE = lazy_pattern(r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|clone|submodule|-C\b", re.IGNORECASE)
+_OTHER_HOME = lazy_pattern(
     r"\s*export\s+(?:LD_LIBRARY_PATH|LIBRARY_PATH|PYTHONPATH|PATH|CPATH|CUDA_HOME)=[^\s;&]*?"
     r"(/(?:home|Users)/(\w[\w.-]*))(?=/)"
 )
 # Users of images and of examples.
-_GENERIC_USER = re.compile(
+_GENERIC_USER = lazy_pattern(
     r"(?i)users?|user_?name|\w*[-_]user|ubuntu|me|name|admin|root|vscode|jovyan|coder|docker|dev|developer|foo|bar|x{2,}"
     r"|your?\w*|my\w*|some\w*|test|student|path|linuxbrew|nvidia|jetson|pi|app|worker|runner|shared|share|public"
 )
-_DOUBLED_HOME = re.compile(r"(?:^|(?<=[=:]))(?:~|\$\{?HOME\}?)/(?:~|\$\{?HOME\}?)(?=/|$)")
+_DOUBLED_HOME = lazy_pattern(r"(?:^|(?<=[=:]))(?:~|\$\{?HOME\}?)/(?:~|\$\{?HOME\}?)(?=/|$)")
 
 
 class Entry(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Install, SetVariables, torch_source
@@ -22,7 +23,7 @@ from envdoctor.rules.registry import Problem, rule
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
 CMAKE = "https://llama-cpp-python.readthedocs.io/en/latest/#supported-backends"
 _OF_WHEELS = ("--extra-index-url", "--index-url", "--find-links", "--only-binary", ".whl")
-_LOGIN_NODE = re.compile(
+_LOGIN_NODE = lazy_pattern(
     r"login[- ]?(?:node|host|knoten)|anmeldeknoten|front-?end node|登录节点|登錄節點|ログインノード"
     r"|n(?:œ|oe)ud de (?:connexion|login)|nodo de (?:login|acceso)|(?:ohne|without|no|sin|sans) GPU",
     re.IGNORECASE,

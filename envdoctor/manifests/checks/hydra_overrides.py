@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, shown_line, table_evidence
@@ -18,20 +19,20 @@ from envdoctor.manifests.shell_records import is_known
 from envdoctor.rules.registry import Problem, rule
 
 OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
-_OVERRIDE = re.compile(r"(?P<add>\+{0,2})(?P<key>[A-Za-z_][\w/.-]*)=(?P<value>[\w./-]*).*", re.DOTALL)
-_CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.+))?")
-_OTHER_FOLDER = re.compile(r"(?:--config-(?:path|dir)|-c[pd])(?:=.*)?|hydra\.searchpath.*")
+_OVERRIDE = lazy_pattern(r"(?P<add>\+{0,2})(?P<key>[A-Za-z_][\w/.-]*)=(?P<value>[\w./-]*).*", re.DOTALL)
+_CONFIG_NAME = lazy_pattern(r"(?:--config-name|-cn)(?:=(.+))?")
+_OTHER_FOLDER = lazy_pattern(r"(?:--config-(?:path|dir)|-c[pd])(?:=.*)?|hydra\.searchpath.*")
 # Configurations that are not files of the folder.
-_IN_CODE = re.compile(r"ConfigStore|SearchPathPlugin|hydra_zen|\bhydra\.initialize|\binitialize_config")
+_IN_CODE = lazy_pattern(r"ConfigStore|SearchPathPlugin|hydra_zen|\bhydra\.initialize|\binitialize_config")
 # A file of a group that a sentence selects: "just pass `loss=ipo`".
-_SELECTED = re.compile(
+_SELECTED = lazy_pattern(
     r"(?i)\b(?:pass|us|set|add|specify|run\s+with|with)(?:ing|e)?\s+(?:[\w-]+\s+){0,2}`([a-z_]+)=([a-z][\w-]*)`"
 )
-_CREATES = re.compile(
+_CREATES = lazy_pattern(
     r"(?i)\b(?:creat|new\b|own\b|your\b|custom|implement|writ|register|remov|deprecat|no longer|not\b|todo|coming)"
 )
-_KEY = re.compile(r"([A-Za-z_][\w-]*)[\"']?\s*:")
-_PLACEHOLDER = re.compile(r"(?i)(?:^|[/_.-])(?:name|your?|my|path|some|foo|bar|x{2,}|example)(?:[/_.-]|$)")
+_KEY = lazy_pattern(r"([A-Za-z_][\w-]*)[\"']?\s*:")
+_PLACEHOLDER = lazy_pattern(r"(?i)(?:^|[/_.-])(?:name|your?|my|path|some|foo|bar|x{2,}|example)(?:[/_.-]|$)")
 _LIKENESS = 0.6
 _SAME_KEY = 0.8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile, script_of
@@ -19,21 +20,21 @@ SHELL = "https://docs.docker.com/reference/dockerfile/#shell"
 VARIABLES = "https://docs.docker.com/reference/dockerfile/#environment-replacement"
 ARGUMENTS = "https://docs.docker.com/reference/dockerfile/#scope"
 APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
-_ACTIVATES = re.compile(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
-_HOOK = re.compile(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bin/activate")
-_OTHER_SHELL = re.compile(r"<<|^\s*\[")
-_DECLARED = re.compile(r"(?:^|\s)([A-Za-z_]\w*)(?==|\s|$)")
-_USED = re.compile(r"(?<![\\$])\$\{?([A-Za-z_]\w*)(?:\}|(?![\w:]))")
+_ACTIVATES = lazy_pattern(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
+_HOOK = lazy_pattern(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bin/activate")
+_OTHER_SHELL = lazy_pattern(r"<<|^\s*\[")
+_DECLARED = lazy_pattern(r"(?:^|\s)([A-Za-z_]\w*)(?==|\s|$)")
+_USED = lazy_pattern(r"(?<![\\$])\$\{?([A-Za-z_]\w*)(?:\}|(?![\w:]))")
 # Variables of the images of Python, CUDA and PyTorch, and of each process.
-_OF_IMAGES = re.compile(
+_OF_IMAGES = lazy_pattern(
     r"(?:PYTHON|CUDA|PYTORCH|NCCL|CUDNN|NV|NVIDIA)_\w+|PATH|HOME|USER|LANG|LD_LIBRARY_PATH|PWD|HOSTNAME"
 )
-_LISTS = re.compile(r"/var/lib/apt")
-_REMOVES_LISTS = re.compile(r"rm\s+-\w*r\w*\s[^;&|]*/var/lib/apt/lists")
-_YES = re.compile(r"(?<!\S)(?:-\w*y\w*|--yes|--assume-yes|-q{2,}\w*|-q=2)(?!\S)")
-_ALWAYS_YES = re.compile(r"assume-yes|\byes\s*\||echo\s+-?\w*\s*['\"]?y")
-_CREATES_FILES = re.compile(r"git clone|curl|wget|unzip|tar |>\s*\S|--mount=|\bcp |\btee ")
-_REQUIREMENTS = re.compile(r"(?:-r|--requirement)[ =]?([\w./-]+\.txt)")
+_LISTS = lazy_pattern(r"/var/lib/apt")
+_REMOVES_LISTS = lazy_pattern(r"rm\s+-\w*r\w*\s[^;&|]*/var/lib/apt/lists")
+_YES = lazy_pattern(r"(?<!\S)(?:-\w*y\w*|--yes|--assume-yes|-q{2,}\w*|-q=2)(?!\S)")
+_ALWAYS_YES = lazy_pattern(r"assume-yes|\byes\s*\||echo\s+-?\w*\s*['\"]?y")
+_CREATES_FILES = lazy_pattern(r"git clone|curl|wget|unzip|tar |>\s*\S|--mount=|\bcp |\btee ")
+_REQUIREMENTS = lazy_pattern(r"(?:-r|--requirement)[ =]?([\w./-]+\.txt)")
 
 
 @rule("RUN150", kind="guide", severity=("error", "warning"), cause="wrong-python-env", url=RUN_STEPS)

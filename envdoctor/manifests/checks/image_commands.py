@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.images import public_repository
 from envdoctor.knowledge.services import service_tables
@@ -29,29 +30,29 @@ _FLAGS = frozenset({
     "--no-healthcheck", "--oom-kill-disable", "--sig-proxy", "--quiet", "--help", "--disable-content-trust",
     "--use-api-socket",
 })  # fmt: skip
-_SHORT_FLAGS = re.compile(r"-[ditPq]+")
+_SHORT_FLAGS = lazy_pattern(r"-[ditPq]+")
 _AFTER_IMAGE_WITH_VALUE = ("--gpus", "--shm-size", "--ipc", "--ulimit")
 # What only Docker understands. A program in the image can have options such as --gpus 4 of its own.
-_AFTER_IMAGE = re.compile(
+_AFTER_IMAGE = lazy_pattern(
     r"--gpus(?:=| )\S*(?:all|device=)|--(?:rm|shm-size|ipc|ulimit|runtime=nvidia)\b|-(?:it|ti)$"
 )
 # Options of `docker run` that the command docker itself does not have.
-_BEFORE_RUN = re.compile(
+_BEFORE_RUN = lazy_pattern(
     r"--(?:gpus|rm|detach|interactive|tty|name|ipc|shm-size|ulimit|runtime|network|privileged|publish|volume|env|mount)"
     r"(?:=\S*)?|-(?:[ditpe]|it|ti|itd|dit)"
 )
-_CUT = re.compile(r"\\[ \t]+(?:#.*)?$")  # a backslash that continues nothing, which RUN081 reports
-_INSTALLER = re.compile(r"repo\.(?:anaconda|continuum)\.(?:com|io)/miniconda/Miniconda3-latest")
-_ACCEPTED = re.compile(
+_CUT = lazy_pattern(r"\\[ \t]+(?:#.*)?$")  # a backslash that continues nothing, which RUN081 reports
+_INSTALLER = lazy_pattern(r"repo\.(?:anaconda|continuum)\.(?:com|io)/miniconda/Miniconda3-latest")
+_ACCEPTED = lazy_pattern(
     r"conda tos accept|AUTO_ACCEPT_TOS|\.condarc|nodefaults|default_channels|--remove(?:-key)? channels|ENV CI[= ]"
 )
-_OTHER_PYTHON = re.compile(
+_OTHER_PYTHON = lazy_pattern(
     r"venv|virtualenv|conda|mamba|pyenv|deadsnakes|uv python|EXTERNALLY-MANAGED|break[-_]system[-_]packages"
     r"|make (?:alt)?install|python-build-standalone|pixi|COPY --from=\S*python",
     re.IGNORECASE,
 )
-_OLD_KEY = re.compile(r"/compute/cuda/repos/\S+/7fa2af80\.pub")
-_NEW_KEY = re.compile(r"3bf863cc|cuda-keyring")
+_OLD_KEY = lazy_pattern(r"/compute/cuda/repos/\S+/7fa2af80\.pub")
+_NEW_KEY = lazy_pattern(r"3bf863cc|cuda-keyring")
 
 
 @rule("RUN104", kind="guide", severity="error", cause="container-no-gpu", url=DOCKER_RUN)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line
 from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile
 from envdoctor.manifests.context import GuideContext
@@ -14,10 +14,10 @@ from envdoctor.rules.registry import Problem, rule
 
 ENV = "https://docs.docker.com/reference/dockerfile/#env"
 EXEC_FORM = "https://docs.docker.com/reference/dockerfile/#shell-and-exec-form"
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_VARIABLE = re.compile(r"\$(?:\{?[A-Za-z_]\w*\}?|\([A-Za-z_]\w*\))")
-_OF_KUBERNETES = re.compile(r"\$\(([A-Z_][A-Z0-9_]*)\)")  # in a command of the shell, the output of a program
-_SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z)?sh|(?:.*/)?(?:cmd|powershell|pwsh|envsubst|eval|env|perl|awk)(?:\.exe)?")
+_NAME = lazy_pattern(r"[A-Za-z_]\w*")
+_VARIABLE = lazy_pattern(r"\$(?:\{?[A-Za-z_]\w*\}?|\([A-Za-z_]\w*\))")
+_OF_KUBERNETES = lazy_pattern(r"\$\(([A-Z_][A-Z0-9_]*)\)")  # in a command of the shell, the output of a program
+_SHELLS = lazy_pattern(r"(?:.*/)?(?:ba|da|z)?sh|(?:.*/)?(?:cmd|powershell|pwsh|envsubst|eval|env|perl|awk)(?:\.exe)?")
 
 
 @rule("RUN267", kind="guide", severity="error", cause="dependency-pin-violated", url=ENV)

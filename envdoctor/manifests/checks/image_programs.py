@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.image_programs import ImageProgram, image_programs
 from envdoctor.manifests.checks.evidence import command_evidence, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
@@ -17,37 +18,37 @@ from envdoctor.rules.registry import Problem, rule
 APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
 VENV = "https://packages.debian.org/stable/python3-venv"
 PACKAGES = "https://packages.debian.org/stable/python3-pip"
-_HAS_VENV = re.compile(
+_HAS_VENV = lazy_pattern(
     r"-venv\b|python3(?:\.\d+)?-full|get-pip|conda|mamba|pyenv|uv python|make (?:alt)?install|--from="
 )
 _COMPILED = frozenset({"gcc", "g++", "make", "nvcc"})  # in the images of CUDA with nvcc
 # A script of unknown content can install any package. Those of conda, uv and rustup install none of apt.
-_SCRIPT = re.compile(
+_SCRIPT = lazy_pattern(
     r"(?:^|[;&|(]|\bRUN\b)\s*(?:sudo\s+|exec\s+)?(?:(?:bash|sh|source|\.)\s+(?:-\w+\s+)*[^\s;&|'\"-]\S*|\.{0,2}/[\w./-]+\.\w+)"
     r"|\|\s*(?:sudo\s+)?(?:-E\s+)?(?:ba)?sh\b|\bxargs\b|\binstall\b[^\n;&|]*\$|\bansible|<\s*\S+\.txt",
     re.MULTILINE,
 )
-_HARMLESS_SCRIPT = re.compile(
+_HARMLESS_SCRIPT = lazy_pattern(
     r"(?i)(?:mini(?:conda|forge)|mambaforge|anaconda)\w*[\w.$(){}-]*\.sh|astral\.sh|rustup|conda\.sh|get-pip\.py|setup\.py"
     r"|\bm\.sh\b"
 )
 # Packages of apt that do not depend on Python, also not by their recommendations: Debian 12 and Ubuntu 22.04.
-_WITHOUT_PYTHON = re.compile(
+_WITHOUT_PYTHON = lazy_pattern(
     r"git(?:-lfs)?|curl|wget|unzip|zip|nano|tmux|htop|screen|less|tree|jq|sudo|rsync|ca-certificates|locales|tzdata|gnupg2?"
     r"|openssh-(?:server|client)|net-tools|iputils-ping|bzip2|xz-utils|p7zip-full|aria2|ffmpeg|libgl1(?:-mesa-glx)?"
     r"|libglib2\.0-0(?:t64)?|libsm6|libxext6|libxrender1|libsndfile1|libgomp1|procps|numactl|libnuma1|cmake|make|gcc|g\+\+"
     r"|apt-transport-https|pkg-config"
 )
-_OTHER_PYTHON = re.compile(
+_OTHER_PYTHON = lazy_pattern(
     r"python|pip\b|pypy|conda|mamba|pyenv|\buv\b|pixi|poetry|nix|\bCOPY\b[^\n]*--from|\bADD\b|deadsnakes|build-essential",
     re.IGNORECASE,
 )
-_PYTHON_ALIAS = re.compile(
+_PYTHON_ALIAS = lazy_pattern(
     r"python-is-python3|\bln\s|update-alternatives|alias|venv|conda|mamba|pyenv|\buv\b|pixi|poetry|--from|/bin/python\b"
     r"|make (?:alt)?install|get-pip|\bpython(?:-dev|-pip|2)\b|\bPATH\b|(?<![\w.-])python(?=\s*(?:\\|$|&&))",
     re.IGNORECASE | re.MULTILINE,
 )
-_HAS_PIP = re.compile(
+_HAS_PIP = lazy_pattern(
     r"python3?-pip|python3?-venv|python3[.\d]*-venv|get-pip|ensurepip|easy_install|conda|mamba|pyenv|\buv\b|pixi|poetry|--from"
     r"|python3[.\d]*-(?:full|virtualenv)|virtualenv|pipx|make (?:alt)?install|deadsnakes.*ensurepip|/bin/pip|\bADD\b",
     re.IGNORECASE,

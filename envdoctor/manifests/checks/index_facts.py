@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
@@ -39,8 +40,8 @@ from envdoctor.rules.registry import Problem, rule
 
 PKG_RESOURCES = "https://setuptools.pypa.io/en/latest/history.html#v82-0-0"
 # Shared libraries, which no Python code imports by the names of these packages.
-_CUDA_LIBRARY = re.compile(r"nvidia-(?:cu(?!tlass)|nccl|nv|npp)")
-_LOWEST = re.compile(r"(?:>=|~=)\s*(\d[\w.]*)")
+_CUDA_LIBRARY = lazy_pattern(r"nvidia-(?:cu(?!tlass)|nccl|nv|npp)")
+_LOWEST = lazy_pattern(r"(?:>=|~=)\s*(\d[\w.]*)")
 _WHEN = {
     "import": "at its import",
     "code": "in a module that the code imports",

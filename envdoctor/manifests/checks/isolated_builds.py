@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
@@ -27,8 +28,8 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 from envdoctor.rules.registry import Problem, rule
 
-_HEADING = re.compile(r"#{1,6}\s")
-_CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
+_HEADING = lazy_pattern(r"#{1,6}\s")
+_CONTAINER = lazy_pattern(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
 # Source archives without a pyproject.toml, read on 2026-11-26: flash-attn 1.0.9 to 2.8.3.post2, causal-conv1d 1.1.1
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}

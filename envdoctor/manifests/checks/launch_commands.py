@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
@@ -14,24 +15,24 @@ from envdoctor.rules.registry import Problem, rule
 
 PARAMETERS = "https://www.gnu.org/software/bash/manual/html_node/Shell-Parameter-Expansion.html"
 QUOTES = "https://www.gnu.org/software/bash/manual/html_node/Quoting.html"
-_WINDOWS_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%")
-_WINDOWS_PATH = re.compile(r"\s*(?:\$\s+)?(?:export\s+)?([A-Za-z_]\w*)=([C-Zcd]:\\[^\"'#]*)")
+_WINDOWS_VARIABLE = lazy_pattern(r"%([A-Za-z_]\w*)%")
+_WINDOWS_PATH = lazy_pattern(r"\s*(?:\$\s+)?(?:export\s+)?([A-Za-z_]\w*)=([C-Zcd]:\\[^\"'#]*)")
 _BASH = frozenset({"bash", "sh", "shell", "zsh"})
-_ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=")
+_ASSIGNMENT = lazy_pattern(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=")
 # An option whose value is one name, path or number: options that pass arguments on are named otherwise.
-_OF_ONE_VALUE = re.compile(
+_OF_ONE_VALUE = lazy_pattern(
     r"--[\w-]*(?:model|version|path|dir|folder|ckpt|checkpoint|tokenizer|dataset|precision|name|seed|split)"
 )
-_PATH_AND_OPTIONS = re.compile(r"([\w.~$@{}-]*(?:/[\w.$@{}-]+)+/?)((?:\s+--[A-Za-z][\w-]*(?:[= ][^\s-]\S*)?)+)\s*")
-_PROGRAM = re.compile(r".*\.(?:py|sh)|(?:.*/)?(?:python3?|bash|sh|env)")
-_START = re.compile(
+_PATH_AND_OPTIONS = lazy_pattern(r"([\w.~$@{}-]*(?:/[\w.$@{}-]+)+/?)((?:\s+--[A-Za-z][\w-]*(?:[= ][^\s-]\S*)?)+)\s*")
+_PROGRAM = lazy_pattern(r".*\.(?:py|sh)|(?:.*/)?(?:python3?|bash|sh|env)")
+_START = lazy_pattern(
     r"\s*(?:[A-Za-z_]\w*=[^\s'\"]*\s+)*(?:python3?|torchrun|accelerate|deepspeed|srun|bash|sh|pip3?|uv|conda)\s"
 )
 # A variable in front of the rest of a model's name, which has its size: `$Qwen2-VL-7B-Instruct`.
-_MODEL = re.compile(
+_MODEL = lazy_pattern(
     r"\$([A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*)((?:[.-][A-Za-z0-9]+)*-\d+(?:\.\d+)?[BbMm]\b(?:-[\w.]+)*)"
 )
-_CLOSED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")  # in a line: escaped characters and complete quotes
+_CLOSED = lazy_pattern(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")  # in a line: escaped characters and complete quotes
 
 
 @rule("RUN185", kind="guide", severity="error", cause="dependency-pin-violated", url=PARAMETERS)

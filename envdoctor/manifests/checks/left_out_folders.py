@@ -5,11 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.program_launches import Launch
 
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s|<h[1-6]")
+_HEADING = lazy_pattern(r"\s{0,3}#{1,6}\s|<h[1-6]")
 _MIN_OPTIONS = 2
 _ENTERS = ("cd", "pushd", "docker", "podman")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.fast_names import is_still_found
 from envdoctor.knowledge.names import (
     Span,
@@ -25,9 +25,9 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
-_LOWER_BOUND = re.compile(r"(?:>=|~=|>)\s*([\d.]+\w*)")
+_LOWER_BOUND = lazy_pattern(r"(?:>=|~=|>)\s*([\d.]+\w*)")
 _QUOTES = "'\""
-_IMPORT = re.compile(r"\s*from\s+(\w+)[\w.]*\s+import\s+([\w, ]+)")
+_IMPORT = lazy_pattern(r"\s*from\s+(\w+)[\w.]*\s+import\s+([\w, ]+)")
 
 
 def _uses(context: GuideContext) -> Iterator[tuple[int, str, str, str, str]]:

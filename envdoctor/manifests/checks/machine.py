@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import cuda_releases
@@ -31,7 +32,7 @@ from envdoctor.rules.requirements import bounded
 NGC = "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/"
 TORCH_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 CONDA = "https://github.com/pytorch/pytorch/issues/138506"
-_STATED_CUDA = re.compile(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
+_STATED_CUDA = lazy_pattern(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
 
 
 @rule("RUN050", kind="guide", severity="error", cause="driver-ptx-too-old", url=NGC)

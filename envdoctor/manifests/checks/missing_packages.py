@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.guides import PackageUse, guide_tables
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
@@ -30,19 +31,19 @@ _BUNDLES = frozenset(
         "skyrl",
     }
 )
-_BARE_IMAGES = re.compile(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|python|almalinux|uv)\b")
-_INSTALLS_UNKNOWN = re.compile(
+_BARE_IMAGES = lazy_pattern(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|python|almalinux|uv)\b")
+_INSTALLS_UNKNOWN = lazy_pattern(
     r"\binstall\s+(?:\S+\s+){0,200}\.(?:\[|/|\s|$)|\s(?:-e|--editable)[ =]|\buv sync\b|\bpoetry install\b"
     r"|\benv (?:create|update)\b|\bsetup\.py\b|\bpixi install\b|\bmake\b"
     r"|(?:\b(?:bash|sh|source)\s+|^\.?/?(?=\S*/))\S*(?:install|setup|env|deps|build)\S*\.sh\b"
 )
 _NGC_PACKAGES = frozenset({"torch", "torchvision", "flash-attn", "transformer-engine", "apex", "triton", "numpy"})
-_PROMISE = re.compile(
+_PROMISE = lazy_pattern(
     r"\b(?:stack|installs?|includes?|contains?|comes? with|ships?|bundles?|environment (?:has|with)|consists of|"
     r"installiert|enthält|umfasst|包含|安装了)\b",
     re.IGNORECASE,
 )
-_NEGATION = re.compile(
+_NEGATION = lazy_pattern(
     r"\b(?:not|no|without|never|instead|unlike|avoid|optional(?:ly)?|if you|later|future|supports?|nicht|ohne)\b"
     r"|不|没有|\binstall\s",
     re.IGNORECASE,
@@ -50,7 +51,7 @@ _NEGATION = re.compile(
 
 
 # The rest of an install command whose line above has no backslash.
-_REQUIREMENT = re.compile(r"\s*[\w.-]+(?:\[[\w,]*\])?[=<>~!]=")
+_REQUIREMENT = lazy_pattern(r"\s*[\w.-]+(?:\[[\w,]*\])?[=<>~!]=")
 
 
 @rule(

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -13,11 +14,11 @@ from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_anoth
 from envdoctor.rules.registry import Problem
 
 # `python data_acquisition.py --all` in a sentence
-_START = re.compile(r"(?<!`)`\$?\s*((?:python3?(?:\s+-u)?|bash|sh)\s+([\w./-]+\.(?:py|sh))(?:\s[^`\n]*)?)`(?!`)")
+_START = lazy_pattern(r"(?<!`)`\$?\s*((?:python3?(?:\s+-u)?|bash|sh)\s+([\w./-]+\.(?:py|sh))(?:\s[^`\n]*)?)`(?!`)")
 # `bash scripts/train_7b`, without the suffix of the script
-_BARE = re.compile(r"\s*\$?\s*(?:(?:ba|z)?sh|python3?(?:\s+-u)?)\s+(?P<script>(?:\./)?\w[\w./-]*)(?=[\s`&|;]|$)")
+_BARE = lazy_pattern(r"\s*\$?\s*(?:(?:ba|z)?sh|python3?(?:\s+-u)?)\s+(?P<script>(?:\./)?\w[\w./-]*)(?=[\s`&|;]|$)")
 _SUFFIXES = (".sh", ".py")
-OF_THE_PAST = re.compile(
+OF_THE_PAST = lazy_pattern(
     r"\b(?:renam|remov|deprecat|replac|former|previous|earlier|old|no longer|instead of|not yet|coming|todo)",
     re.IGNORECASE,
 )

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -14,14 +15,14 @@ from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_anoth
 from envdoctor.rules.registry import Problem, rule
 
 CODE_SPANS = "https://spec.commonmark.org/0.31.2/#code-spans"
-_PATH = re.compile(r"(?<!`)`(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:ya?ml|json|toml|ini|cfg|py|sh|ipynb))`(?!`)")
+_PATH = lazy_pattern(r"(?<!`)`(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:ya?ml|json|toml|ini|cfg|py|sh|ipynb))`(?!`)")
 # What a sentence commands, up to the path: `Feel free to change ...`, `Edit the paths in ...`, `see ...`.
-_COMMANDS = re.compile(
+_COMMANDS = lazy_pattern(
     r"\b(?:chang|edit|modif|updat|adjust|adapt|customi[sz]|configur|set|run|execut|launch|open|see|check|refer|look)\w*\b"
     r"[^.;:!?]{0,80}$",
     re.IGNORECASE,
 )
-_OTHER = re.compile(
+_OTHER = lazy_pattern(
     r"\b(?:renam|remov|deprecat|replac|former|previous|earlier|old|no longer|instead of|not yet|coming|todo|creat|sav"
     r"|writ|generat|output|produc|e\.g\.|for example|such as|like|inside the|in your|submodule)",
     re.IGNORECASE,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import Install, UserCommand, remedy_of, steps
 from envdoctor.core.shell_commands import shell_command
@@ -23,8 +24,8 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
-_TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|(?<=WANDB_API_KEY=)[0-9a-f]{40})\b")
-REMOVED_OPTIONS = re.compile(r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?")
+_TOKEN = lazy_pattern(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|(?<=WANDB_API_KEY=)[0-9a-f]{40})\b")
+REMOVED_OPTIONS = lazy_pattern(r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?")
 _HUB_1 = "2025-10-27"  # the day of huggingface-hub 1.0.0 on PyPI
 _REPOSITORIES = frozenset({
     "transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention", "unsloth", "kernels", "triton",
@@ -338,13 +339,13 @@ def _cloned_release(context: GuideContext, package: str) -> str:
 
 _INEFFECTIVE_CHECKS = (
     (
-        re.compile(r"import\s+flash_attn_3\b"),
+        lazy_pattern(r"import\s+flash_attn_3\b"),
         "import flash_attn_3",
         "the module of FlashAttention 3 is flash_attn_interface",
         'python -c "from flash_attn_interface import flash_attn_func"',
     ),
     (
-        re.compile(r"^bitsandbytes$"),
+        lazy_pattern(r"^bitsandbytes$"),
         "python -m bitsandbytes",
         "it exits with 0 without a GPU, and without its native library",
         "envdoctor verify",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.versions import newest_patch, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, python_evidence, table_evidence
@@ -16,12 +17,12 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
 REQUIRES_PYTHON = "https://packaging.python.org/en/latest/specifications/core-metadata/#requires-python"
-_TAG = re.compile(r"@v?(\d+(?:\.\d+)+)(?:#|$)")
-_UNTAGGED = re.compile(r"(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?$")
-_PROSE_PYTHON = re.compile(
+_TAG = lazy_pattern(r"@v?(\d+(?:\.\d+)+)(?:#|$)")
+_UNTAGGED = lazy_pattern(r"(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?$")
+_PROSE_PYTHON = lazy_pattern(
     r"\bPython(?: version)?[ :`*]*(?:>=|≥)? ?(3\.\d{1,2})(?:\.\d+)?(?: or (?:newer|later|higher)|\+)?"
 )
-_AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
+_AT_LEAST = lazy_pattern(r">=|≥|\+|or (?:newer|later|higher)")
 _MAX_OPEN = 8  # requirements of which the newest release is requested
 
 

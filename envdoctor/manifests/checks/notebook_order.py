@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -19,7 +19,7 @@ from envdoctor.rules.registry import Problem, rule
 NAMES = "https://docs.python.org/3/reference/executionmodel.html#resolution-of-names"
 OPEN = "https://docs.python.org/3/library/functions.html#open"
 # What can bring files that no cell names: downloads, archives, uploads, another directory, a mounted drive.
-_BRINGS = re.compile(
+_BRINGS = lazy_pattern(
     r"\b(?:wget|curl|gdown|kaggle\w*|aria2c|unzip|tar|git\s+clone|git\s+lfs|rclone|gsutil|aws\s+s3|cp|mv)\s"
     r"|urlretrieve|extractall|unpack_archive|snapshot_download|hf_hub_download|kagglehub|files\.upload|drive\.mount"
     r"|os\.chdir|%cd\b|cached_download|requests\.get|urlopen|download"

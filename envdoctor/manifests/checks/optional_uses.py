@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem
@@ -26,17 +27,17 @@ class _Option(NamedTuple):
 
 _OPTIONS = {
     "HF009": _Option(
-        re.compile(r"load_in_[48]bit|BitsAndBytesConfig|bnb_[48]bit|quantiz", re.IGNORECASE),
+        lazy_pattern(r"load_in_[48]bit|BitsAndBytesConfig|bnb_[48]bit|quantiz", re.IGNORECASE),
         None,
         "no program of the checkout loads a quantized model",
     ),
     "TRL001": _Option(
-        re.compile(
+        lazy_pattern(
             r"use_vllm[\"']?\s*[=:]\s*(?:True|1)\b|--use_vllm(?!\s+(?:False|0)\b)|[\"']use_vllm[\"']\s*,|use_vllm:\s*bool"
             r"|vllm[_-]serve|vllm_mode",
             re.IGNORECASE,
         ),
-        re.compile(r"use_vllm[\"']?\s*[=:]\s*False\b", re.IGNORECASE),
+        lazy_pattern(r"use_vllm[\"']?\s*[=:]\s*False\b", re.IGNORECASE),
         "the programs of the checkout set use_vllm to False",
     ),
 }  # fmt: skip

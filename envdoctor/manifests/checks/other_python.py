@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import public_part, satisfies
@@ -18,10 +19,10 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 PIP_SCRIPT = "https://pip.pypa.io/en/stable/installation/#get-pip-py"
-_LIBRARY_PATH = re.compile(r"/lib/python(3\.\d{1,2})/(?:site|dist)-packages\b")
-_GET_PIP = re.compile(r"bootstrap\.pypa\.io/get-pip\.py")
-_LOCAL_BUILD = re.compile(r"\+(cu\d{3}|cpu|rocm[\d.]+)$")
-_INSTALLED_FROM = re.compile(r"requirements[^/]*\.txt$|\.ya?ml$")  # `conda env create` stops as well
+_LIBRARY_PATH = lazy_pattern(r"/lib/python(3\.\d{1,2})/(?:site|dist)-packages\b")
+_GET_PIP = lazy_pattern(r"bootstrap\.pypa\.io/get-pip\.py")
+_LOCAL_BUILD = lazy_pattern(r"\+(cu\d{3}|cpu|rocm[\d.]+)$")
+_INSTALLED_FROM = lazy_pattern(r"requirements[^/]*\.txt$|\.ya?ml$")  # `conda env create` stops as well
 _MAX_LISTED = 20  # a longer list of pins describes an installed environment
 _OLDEST_PYTHON_OF_PIP = "3.10"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import releases_in_range
@@ -19,8 +19,8 @@ from envdoctor.rules.registry import Problem, rule
 
 NO_DEPS = "https://pip.pypa.io/en/stable/cli/pip_install/#cmdoption-no-deps"
 GROUPS = "https://docs.astral.sh/uv/pip/packages/#installing-packages-from-files"
-_READS_UNKNOWN = re.compile(r" (?:-r|--requirement)\b|(?:^| )(?:-e )?\.{1,2}(?:/|\[| |$)|\bsync\b|setup\.py")
-_GROUP = re.compile(r"\s--group[= ](\S+)")
+_READS_UNKNOWN = lazy_pattern(r" (?:-r|--requirement)\b|(?:^| )(?:-e )?\.{1,2}(?:/|\[| |$)|\bsync\b|setup\.py")
+_GROUP = lazy_pattern(r"\s--group[= ](\S+)")
 
 
 @rule("RUN018", kind="guide", severity="error", cause="dependency-pin-violated", url=NO_DEPS)

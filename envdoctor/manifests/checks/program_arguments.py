@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.dataclass_fields import compared_releases, compared_sources, fields_of
 from envdoctor.knowledge.names import Span
@@ -34,14 +35,14 @@ _LIKENESS = 0.8
 _MIN_KNOWN = 3  # options of a program, for each that it drops
 _LACKING = ("required", "positional")  # what a command does not have
 _CHOICES = ("choice", "subcommand")
-_WORD = re.compile(r"[(\[]?[a-z]+[.,)\]]?")
+_WORD = lazy_pattern(r"[(\[]?[a-z]+[.,)\]]?")
 _OF_SENTENCES = frozenset({
     "the", "a", "with", "same", "for", "as", "and", "of", "to", "on", "in", "from", "then", "using", "uses", "your",
     "is",
 })  # fmt: skip
 _MIN_OF_SENTENCE = 2
 _RANK, _DASHED_RANK = _RANKS = "--local_rank", "--local-rank"
-_PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
+_PLACEHOLDER = lazy_pattern(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
 
 class StartedProgram:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.call_changes import (
     CallChange,
     PassedArgument,
@@ -42,11 +42,11 @@ from envdoctor.rules.requirements import COMPILED
 CALLS = "https://docs.python.org/3/reference/expressions.html#calls"
 # Classes and functions without `**kwargs`, which refuse an argument that they do not have.
 _STRICT = {
-    "transformers": re.compile(r"(?:Seq2Seq)?(?:TrainingArguments|Trainer)"),
-    "trl": re.compile(r"[A-Z]\w*(?:Config|Trainer)"),
-    "peft": re.compile(r"(?:Lora|AdaLora|IA3|LoHa|LoKr|PrefixTuning|PromptTuning|PromptEncoder)Config"),
-    "accelerate": re.compile(r"Accelerator"),
-    "huggingface_hub": re.compile(r"hf_hub_download|snapshot_download"),
+    "transformers": lazy_pattern(r"(?:Seq2Seq)?(?:TrainingArguments|Trainer)"),
+    "trl": lazy_pattern(r"[A-Z]\w*(?:Config|Trainer)"),
+    "peft": lazy_pattern(r"(?:Lora|AdaLora|IA3|LoHa|LoKr|PrefixTuning|PromptTuning|PromptEncoder)Config"),
+    "accelerate": lazy_pattern(r"Accelerator"),
+    "huggingface_hub": lazy_pattern(r"hf_hub_download|snapshot_download"),
 }
 _NOT_ACCEPTED = "does not accept it"
 _MAX_SHOWN = 4  # places of a finding

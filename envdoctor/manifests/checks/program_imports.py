@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.core.wording import join_words
@@ -62,10 +63,10 @@ _OF_KERNEL = frozenset({
 })  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
 _OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio", "pillow", "numpy"})  # with what torchvision requires
-_OF_MANIFEST = re.compile(
+_OF_MANIFEST = lazy_pattern(
     r"\s(?:-r|--requirement)[\s=]|\benv\s+(?:create|update)\b|\bsync\b|\s(?:-e\s+)?\.(?:\s|\[|$)"
 )
-_REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
+_REPOSITORY = lazy_pattern(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
@@ -23,7 +24,7 @@ from envdoctor.rules.requirements import bounded
 
 TRL = "https://huggingface.co/docs/trl/grpo_trainer"
 _QUOTES = "'\""
-_GPT_OSS = re.compile(r"gpt[-_ ]?oss", re.IGNORECASE)  # gpt-oss-20b, gptoss20b, GptOss
+_GPT_OSS = lazy_pattern(r"gpt[-_ ]?oss", re.IGNORECASE)  # gpt-oss-20b, gptoss20b, GptOss
 
 
 @rule("RUN070", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import date_read, find_release, releases_in_range
@@ -27,8 +28,8 @@ _NEWEST_OF_OLD_PINS = "3.11"
 # Their old source archives need numpy.distutils, which Python 3.12 and later do not have:
 # https://numpy.org/doc/stable/reference/distutils_status_migration.html, 2026-11-28
 _BUILT_WITH_DISTUTILS = frozenset({"numpy", "scipy", "scikit-learn"})
-_HAS_UPPER_BOUND = re.compile(r"<|==[\d.]+\*|~=")
-_FIRST_PATCH = re.compile(r"(<=|==)\s*(3\.\d{1,2})(?:\.0)?(?![\d.*])")
+_HAS_UPPER_BOUND = lazy_pattern(r"<|==[\d.]+\*|~=")
+_FIRST_PATCH = lazy_pattern(r"(<=|==)\s*(3\.\d{1,2})(?:\.0)?(?![\d.*])")
 # For newer ones, nearly each package has a release: the lists are not read.
 _OLDEST_IN_QUESTION = "3.9"
 _LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
@@ -20,16 +21,16 @@ OPEN = "https://docs.python.org/3/library/functions.html#open"
 # Files that a repository contains, where it has others of their kind.
 _OF_REPOSITORY = (".yaml", ".yml", ".json", ".toml", ".txt", ".cfg", ".ini", ".csv", ".tsv", ".jsonl")
 _TEXTS = (".md", ".rst", ".txt", ".py", ".sh", ".bash", ".yaml", ".yml", ".json", ".ipynb", ".toml", ".cfg", ".ini")
-_PERSONAL = re.compile(r"/(?:home|Users|data\d*|mnt|nfs|scratch|work|share|ssd\d*|disk\d*)/\w[^{}<>$*]*\.\w{1,8}")
+_PERSONAL = lazy_pattern(r"/(?:home|Users|data\d*|mnt|nfs|scratch|work|share|ssd\d*|disk\d*)/\w[^{}<>$*]*\.\w{1,8}")
 _ARCHIVES = (".zip", ".gz", ".tar.gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _TOOLS = {".gz": "gzip -dk {}", ".bz2": "bzip2 -dk {}", ".xz": "xz -dk {}"}
-_UNPACKS = re.compile(
+_UNPACKS = lazy_pattern(
     r"\bunzip|gunzip|un(?:pack|compress|tar)|\bextract\b|decompress|\btar\s+-?\w*x|解压", re.IGNORECASE
 )
-_UNPACKING_CODE = re.compile(r"zipfile|tarfile|unpack_archive|\bgzip\b|\bunzip\b|\btar\s+-?\w*x")
-_PATHS = re.compile(r"(?<![\w:/])(?!https?:)[\w.*${}-]+(?:/[\w.*${}-]*)+|[\w.*-]+\.(?:zip|tar|tgz|gz|rar|7z)\b")
+_UNPACKING_CODE = lazy_pattern(r"zipfile|tarfile|unpack_archive|\bgzip\b|\bunzip\b|\btar\s+-?\w*x")
+_PATHS = lazy_pattern(r"(?<![\w:/])(?!https?:)[\w.*${}-]+(?:/[\w.*${}-]*)+|[\w.*-]+\.(?:zip|tar|tgz|gz|rar|7z)\b")
 _CHANGES = r"\b(?:chang|modif|edit|replac|set|updat|specif|adjust|adapt)"
-_IS_TO_CHANGE = re.compile(rf"{_CHANGES}\w*[^.]{{0,80}}\bpaths?\b|\bpaths?\b[^.]{{0,80}}{_CHANGES}", re.IGNORECASE)
+_IS_TO_CHANGE = lazy_pattern(rf"{_CHANGES}\w*[^.]{{0,80}}\bpaths?\b|\bpaths?\b[^.]{{0,80}}{_CHANGES}", re.IGNORECASE)
 _MAX_FILES = 3  # that a finding names
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
@@ -20,24 +21,24 @@ from envdoctor.rules.registry import Problem, rule
 EGG = "https://pip.pypa.io/en/stable/news/#v25-1"
 USER = "https://pip.pypa.io/en/stable/user_guide/#user-installs"
 SYNC = "https://docs.astral.sh/uv/concepts/projects/sync/"
-_SEVERAL = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?\s*==\s*[\w.+*]+\s+[A-Za-z][\w.-]*(?:==|>=|$)")
+_SEVERAL = lazy_pattern(r"[A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?\s*==\s*[\w.+*]+\s+[A-Za-z][\w.-]*(?:==|>=|$)")
 _CORRECTIONS = (
     (
-        re.compile(r"[\w.-]+=[\w.!+]+=[\w.]+"),
+        lazy_pattern(r"[\w.-]+=[\w.!+]+=[\w.]+"),
         "A list of conda: write torch and the lines with =pypi_0 as NAME==VERSION, and remove the others.",
     ),
-    (re.compile(r".*\.txt"), r"Write -r \g<0>."),
-    (re.compile(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])"), r"Write \1\3\2."),
-    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?)\s*=\s*([\d.]+)"), r"Write \1==\2."),
-    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?)\s*=([<>])\s*([\d.]+)"), r"Write \1\2=\3."),
-    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?),"), r"Write \1 without the comma."),
+    (lazy_pattern(r".*\.txt"), r"Write -r \g<0>."),
+    (lazy_pattern(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])"), r"Write \1\3\2."),
+    (lazy_pattern(r"([\w.-]+(?:\[[^\]]*\])?)\s*=\s*([\d.]+)"), r"Write \1==\2."),
+    (lazy_pattern(r"([\w.-]+(?:\[[^\]]*\])?)\s*=([<>])\s*([\d.]+)"), r"Write \1\2=\3."),
+    (lazy_pattern(r"([\w.-]+(?:\[[^\]]*\])?),"), r"Write \1 without the comma."),
 )
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = lazy_pattern(
     r"[=<>~]=?\s*(?:v?[xXyYzZN]\b|VERSION|version|\d+(?:\.\d+)*\.[xXyY]\b|\.\.\.)|[<{]\w|\.\.\."
 )
-_EGG = re.compile(r"#(?:.*&)?egg=([A-Za-z0-9][\w.-]*)\s*(\[[^\]&]*\]|[=<>!~]=?[^&]*)")
+_EGG = lazy_pattern(r"#(?:.*&)?egg=([A-Za-z0-9][\w.-]*)\s*(\[[^\]&]*\]|[=<>!~]=?[^&]*)")
 _ENVIRONMENTS = frozenset({"venv", "uv"})
-_ACTIVATES = re.compile(r"(?:^|\s)(?:source|\.)\s+\S*activate|conda activate")
+_ACTIVATES = lazy_pattern(r"(?:^|\s)(?:source|\.)\s+\S*activate|conda activate")
 _MAX_SHOWN = 3  # of one step; a file with more is in another format
 _NO_SYNC = frozenset({"--no-sync", "--inexact", "--frozen", "--isolated", "--no-project", "--script", "--with"})
 

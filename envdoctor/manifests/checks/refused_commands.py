@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.guides import RemovedOption, guide_tables, options_of_program
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import UseImage
@@ -25,15 +26,15 @@ from envdoctor.rules.registry import Problem, rule
 PIP_INSTALL = "https://pip.pypa.io/en/stable/cli/pip_install/"
 ARGPARSE = "https://docs.python.org/3/library/argparse.html#exiting-methods"
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
-_MIXED_ADDRESS = re.compile(r"(https?://[\w.-]+):([A-Za-z][\w.-]*)/[^@]+")
-_PIP_INSTALL = re.compile(r"(?:uv pip|pip3?|python3? -m pip) install ")
+_MIXED_ADDRESS = lazy_pattern(r"(https?://[\w.-]+):([A-Za-z][\w.-]*)/[^@]+")
+_PIP_INSTALL = lazy_pattern(r"(?:uv pip|pip3?|python3? -m pip) install ")
 _NEEDS_PATH = {"-e": "project", "--editable": "project", "-r": "file", "--requirement": "file"}
 _PROJECT = ("setup.py", "pyproject.toml")
-_RELEASE = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]*\])?(?:[=~!<>]=|[<>])\d[\w.,<>=!*]*")
+_RELEASE = lazy_pattern(r"[A-Za-z][\w.-]*(?:\[[\w,-]*\])?(?:[=~!<>]=|[<>])\d[\w.,<>=!*]*")
 _LAST_PIP = {"3.6": "21.3.1", "3.7": "24.0", "3.8": "25.0.1"}  # for a Python that newer releases do not support
 _PASSES_ON = frozenset({"-C", "--config-settings", "--config-setting", "--global-option", "--build-option"})
-_LONG_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?")
-_REPOSITORY = re.compile(r"https?://(?:www\.)?(?:github|gitlab)\.com/[\w.-]+/[\w.-]+?(?:\.git)?/?")
+_LONG_OPTION = lazy_pattern(r"--[a-z][a-z0-9-]*(?:=.*)?")
+_REPOSITORY = lazy_pattern(r"https?://(?:www\.)?(?:github|gitlab)\.com/[\w.-]+/[\w.-]+?(?:\.git)?/?")
 
 
 @rule("RUN179", kind="guide", severity="error", cause="dependency-pin-violated", url=PIP_INSTALL)

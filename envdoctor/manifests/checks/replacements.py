@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
@@ -31,7 +32,7 @@ from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
-_DEV_PIN = re.compile(r"===?[^,]*dev")  # `>=2.1.0dev` selects a release on an index without nightly builds
+_DEV_PIN = lazy_pattern(r"===?[^,]*dev")  # `>=2.1.0dev` selects a release on an index without nightly builds
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 _LIBRARIES = (
     "vllm", "transformers", "trl", "peft", "numpy", "xformers", "flash-attn", "accelerate", "huggingface-hub",
@@ -40,7 +41,7 @@ _LIBRARIES = (
 
 
 _COMPILED = frozenset({"flash-attn", "apex", "causal-conv1d", "mamba-ssm", "transformer-engine", "deepspeed-kernels"})
-_REPLACES = re.compile(
+_REPLACES = lazy_pattern(
     r"\b(?:replac\w+|upgrad\w+|overrid\w+|overwrit\w+|reinstall\w*|rebuil[dt]\w*|resolver\S*|on purpose|deliberate\w*"
     r"|intention\w*|intended|expected|its (?:own|exact))\b(?!.{0,30}\b(?:not|never)\b)",
     re.IGNORECASE,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
 from envdoctor.manifests.checks.started_scripts import INTERPRETER, started_scripts
@@ -17,7 +18,7 @@ from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.rules.registry import Problem, rule
 
 _ENTERS = frozenset({"cd", "pushd", "popd"})
-_RELATIVE = re.compile(r"(?:\./)?(?:[\w.-]+/)*[\w.-]+")
+_RELATIVE = lazy_pattern(r"(?:\./)?(?:[\w.-]+/)*[\w.-]+")
 
 
 class _Misplaced(NamedTuple):

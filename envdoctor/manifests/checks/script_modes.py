@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import stat
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
@@ -16,8 +16,8 @@ from envdoctor.manifests.program_launches import Launch, started_program
 from envdoctor.rules.registry import Problem, rule
 
 SEARCH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
-_STARTED = re.compile(r"(?:\./|\w[\w.-]*/)[\w./-]+\.(?:sh|bash|py)")
-_CHANGES_MODES = re.compile(r"\bchmod\b|\binstall\s+-m|\bgit\s+update-index\s+--chmod")
+_STARTED = lazy_pattern(r"(?:\./|\w[\w.-]*/)[\w./-]+\.(?:sh|bash|py)")
+_CHANGES_MODES = lazy_pattern(r"\bchmod\b|\binstall\s+-m|\bgit\s+update-index\s+--chmod")
 _SCRIPTS = (".sh", ".bash", ".py")
 _MAX_FILES = 400  # whose modes are read
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.checks.started_scripts import INTERPRETER, started_scripts
@@ -15,28 +16,28 @@ from envdoctor.manifests.program_launches import Launch
 from envdoctor.rules.registry import Problem, rule
 
 # A path below the directory of a person, or on a disk that is mounted on some machines, as a value.
-_PATH = re.compile(
+_PATH = lazy_pattern(
     r"(?:(?<==)|(?<=\s)|(?<==[\"'])|(?<=\s[\"']))"
     r"(/(?:home|Users|mnt|data\d*|nas\w*|nfs\w*|scratch|gpfs\w*|lustre\w*|ssd\w*|hdd\w*|storage\w*|raid\d*)"
     r"/[\w.-]+/[\w./-]+)"
 )
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = lazy_pattern(
     r"/(?:path|to|your?|my|user(?:_?name)?|name|x{2,}|me|some|project|workspace)(?:[/_.-]|$)|your", re.IGNORECASE
 )
-_TO_EDIT = re.compile(
+_TO_EDIT = lazy_pattern(
     r"\b(?:edit|modif\w+|chang\w+|set|replac\w+|adjust\w*|adapt\w*|updat\w+|specif\w+|configur\w+|fill|point|your)\b"
     r".*(?:\b(?:paths?|scripts?|director(?:y|ies)|folders?|locations?|variables?)\b|\.sh\b)"
     r"|(?:\b(?:paths?|scripts?|director(?:y|ies)|variables?)\b|\.sh\b).*"
     r"\b(?:edit|modif\w+|chang\w+|replac\w+|adjust\w*|adapt\w*|updat\w+)\b",
     re.IGNORECASE,
 )
-_REMARK = re.compile(r"#.*\b(?:edit|modify|change|your|replace|adjust|set|todo|update)\b", re.IGNORECASE)
-_MADE = re.compile(r"\b(?:mkdir|ln|wget|curl|git\s+clone|rsync|mount|echo)\b")
-_EXTRACTED = re.compile(
+_REMARK = lazy_pattern(r"#.*\b(?:edit|modify|change|your|replace|adjust|set|todo|update)\b", re.IGNORECASE)
+_MADE = lazy_pattern(r"\b(?:mkdir|ln|wget|curl|git\s+clone|rsync|mount|echo)\b")
+_EXTRACTED = lazy_pattern(
     r"^\s*(?:sudo\s+)?(?:tar|unzip|gunzip|bunzip2|7z|unrar)\s[^|;&#]*?([\w.-]+\.(?:tar(?:\.\w+)?|tgz|zip|gz|bz2|7z|rar))\b"
 )
-_COMMENT = re.compile(r"\s*#")
-_DOWNLOAD = re.compile(r"\s*#\s*(?:sudo\s+)?(?:wget|curl|gdown|aria2c|axel)\s")
+_COMMENT = lazy_pattern(r"\s*#")
+_DOWNLOAD = lazy_pattern(r"\s*#\s*(?:sudo\s+)?(?:wget|curl|gdown|aria2c|axel)\s")
 
 
 class _Line(NamedTuple):

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
@@ -19,8 +20,8 @@ MAGICS = "https://ipython.readthedocs.io/en/stable/interactive/reference.html#sy
 LAUNCH = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 CURL = "https://curl.se/docs/manpage.html#-O"
 WALRUS = "https://docs.python.org/3/reference/expressions.html#assignment-expressions"
-_BASH = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b")
-_CELL_COMMAND = re.compile(r"\s*!\s*((?:(?:cd|export|source|\.)\s+[^&|;]+|conda activate\s.*))$")
+_BASH = lazy_pattern(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b")
+_CELL_COMMAND = lazy_pattern(r"\s*!\s*((?:(?:cd|export|source|\.)\s+[^&|;]+|conda activate\s.*))$")
 _LAUNCHERS = {
     "torchrun": ("--nproc", "--nnodes", "--node-rank", "--node_rank", "--rdzv", "--master_addr", "--master_port",
                  "--standalone"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.knowledge.images import image_contents, public_repository
 from envdoctor.knowledge.published import find_release, is_older_than_table, nearest_release, published_releases
@@ -33,9 +34,9 @@ PYTORCH_TAGS = "https://hub.docker.com/r/pytorch/pytorch/tags"
 GIT_PROTOCOL = "https://github.blog/2021-09-01-improving-git-protocol-security-github/"
 IMAGE_TAGS = "https://docs.docker.com/docker-hub/repos/manage/hub-images/tags/"
 _OF_RELEASES = {"pytorch/pytorch": "torch", "vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}
-_NGC_MONTH = re.compile(r"\d\d\.(\d\d)-py3")
-_PYTORCH_TAG = re.compile(r"(?P<torch>\d\.\d+\.\d)-cuda\d+\.\d+-cudnn(?P<cudnn>\d+)-(?:runtime|devel)")
-_CUDNN = re.compile(r"nvidia-cudnn-cu\d\d==(\d+)[\d.]*")
+_NGC_MONTH = lazy_pattern(r"\d\d\.(\d\d)-py3")
+_PYTORCH_TAG = lazy_pattern(r"(?P<torch>\d\.\d+\.\d)-cuda\d+\.\d+-cudnn(?P<cudnn>\d+)-(?:runtime|devel)")
+_CUDNN = lazy_pattern(r"nvidia-cudnn-cu\d\d==(\d+)[\d.]*")
 _OLDEST_CUDA = (11,)
 # From this release on the lists have every tag: none of its tags was deleted when they were read.
 _COMPLETE_FROM = (12, 4)

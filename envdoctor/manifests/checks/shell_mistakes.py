@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import directory_of_clone
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, shown_line
@@ -16,21 +16,21 @@ from envdoctor.rules.registry import Problem, rule
 
 ESCAPES = "https://www.gnu.org/software/bash/manual/html_node/Escape-Character.html"
 LISTS = "https://www.gnu.org/software/bash/manual/html_node/Lists.html"
-_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
-_COMMENT_AFTER = re.compile(r"(?<=\s)\\[ \t]+#(?!.*['\"`])")
+_CONTINUES = lazy_pattern(r"(?<!\\)(?:\\\\)*\\\s*$")
+_COMMENT_AFTER = lazy_pattern(r"(?<=\s)\\[ \t]+#(?!.*['\"`])")
 # What is no command of its own: an option, a quoted word, a requirement with a version.
-_ARGUMENT = re.compile(r"\s*(?:--?[A-Za-z]|['\"]|[A-Za-z][\w.-]*(?:\[[\w,-]+\])?\s*(?:==|>=|<=|~=|!=))")
+_ARGUMENT = lazy_pattern(r"\s*(?:--?[A-Za-z]|['\"]|[A-Za-z][\w.-]*(?:\[[\w,-]+\])?\s*(?:==|>=|<=|~=|!=))")
 # A program and its verb at the start of a continuation line, and the commands that take no other command.
-_INSTALLS_NOTHING = re.compile(
+_INSTALLS_NOTHING = lazy_pattern(
     r"[\s$]*(?:uv\s+|python3?\s+-m\s+)?(?:pip3?|conda|mamba)\s+install(?:\s+-\S+)*\s*\\\s*"
 )
-_NEXT_COMMAND = re.compile(
+_NEXT_COMMAND = lazy_pattern(
     r"\s*(?:RUN\s+)?(?:(?:apt-get|apt|pip3?|conda|mamba)\s+(?:install|update|create)\b|python3? -m pip install\b"
     r"|git clone\s|uv pip install\b)"
 )
-_ENDED = re.compile(r"(?:&&|\|\||[;|&({]|\b(?:then|do|else))\s*\\?\s*$")
+_ENDED = lazy_pattern(r"(?:&&|\|\||[;|&({]|\b(?:then|do|else))\s*\\?\s*$")
 _TAKES_NO_COMMAND = frozenset({"apt-get", "apt", "pip", "pip3", "git", "mkdir", "rm", "wget", "curl"})
-_BACKGROUND = re.compile(
+_BACKGROUND = lazy_pattern(
     r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
     r"|(?:uv )?pip3? install|python3? -m pip install|apt(?:-get)? (?:install|update)|cmake|\./configure|unzip|tar)\b"
     r"[^&|;#'\"`()]*?)"

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.paths import exists
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.own_names import name_key
 from envdoctor.rules.registry import Problem
 
-_SIBLING = re.compile(r"\.\./([\w.-]+)/(?:[\w.-]+/)*[\w.-]+\.(?:py|sh)")
-_OF_PIP = re.compile(
+_SIBLING = lazy_pattern(r"\.\./([\w.-]+)/(?:[\w.-]+/)*[\w.-]+\.(?:py|sh)")
+_OF_PIP = lazy_pattern(
     r"\binstall\b[^\n`]*?git\+(?:https?|ssh)://\S+?/([\w.-]+?)(?:\.git)?(?:[@#][^\s`'\"]*)?(?=[\s`'\"]|$)"
 )
 _CLONED = r"git clone|submodule|unzip|\btar\b"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
@@ -28,15 +28,15 @@ from envdoctor.rules.registry import Problem, rule
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 CONDA_FILES = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_REQUIRING = re.compile(rf"({_NAME})(?:[=<>!~]\S*)? depends? on ")
-_REQUIRED = re.compile(rf"the step requires ({_NAME})")
-_STATED = re.compile(r"the step requires ([^;]+)")  # and also what " and " joins
-_MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
-_UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
-_DEPENDS = re.compile(rf"({_NAME}[=<>!~]\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
+_REQUIRING = lazy_pattern(rf"({_NAME})(?:[=<>!~]\S*)? depends? on ")
+_REQUIRED = lazy_pattern(rf"the step requires ({_NAME})")
+_STATED = lazy_pattern(r"the step requires ([^;]+)")  # and also what " and " joins
+_MISSING = lazy_pattern(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
+_UNKNOWN = lazy_pattern(rf"({_NAME}) was not found in the package registry")
+_DEPENDS = lazy_pattern(rf"({_NAME}[=<>!~]\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
 _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 _MAX_PYTHONS = 5  # with which a step is solved again
-_NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
+_NO_WHEEL = lazy_pattern(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 
 
 @rule(

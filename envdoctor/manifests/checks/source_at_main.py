@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.published import find_release
@@ -26,7 +27,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 VCS = "https://pip.pypa.io/en/stable/topics/vcs-support/"
-_BUILDS = re.compile(r"\bpip3? install\b|\bpip wheel\b|\bsetup\.py\b|\buv (?:sync|build)\b|-m build\b")
+_BUILDS = lazy_pattern(r"\bpip3? install\b|\bpip wheel\b|\bsetup\.py\b|\buv (?:sync|build)\b|-m build\b")
 _MAX_REASONS = 3
 _MAX_REQUIRING = 16  # packages of the guide of which the requirements are read
 

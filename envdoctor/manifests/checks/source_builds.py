@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.images import is_bare_image, public_repository
@@ -16,7 +17,7 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
-_COMPILER = re.compile(
+_COMPILER = lazy_pattern(
     r"\bg?cc\b|\bg\+\+|build-essential|\bclang\b|Development Tools|conda|\bcompilers?\b|pixi|base-devel"
 )
 SDISTS = "https://packaging.python.org/en/latest/discussions/package-formats/#what-about-source-distributions"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -19,17 +20,17 @@ from envdoctor.rules.registry import Problem, rule
 
 INTERPRETER = "https://www.gnu.org/software/bash/manual/html_node/Shell-Scripts.html"
 ACTIVATION = "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"
-_SH = re.compile(r"#!\s*(?:/usr)?/bin/(?:env\s+)?(?:sh|dash)\s*$")
-_SHELL = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b(.*)")
-_LOGIN = re.compile(r"(?:^|\s)-\w*[li]")
-_READS_HOOK = re.compile(
+_SH = lazy_pattern(r"#!\s*(?:/usr)?/bin/(?:env\s+)?(?:sh|dash)\s*$")
+_SHELL = lazy_pattern(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b(.*)")
+_LOGIN = lazy_pattern(r"(?:^|\s)-\w*[li]")
+_READS_HOOK = lazy_pattern(
     r"(?:^|[;&|]|\b(?:then|do|else))\s*(?:source|\.)\s+\S|\beval\b|shell\.\w+ hook|conda init|module\s+load",
     re.MULTILINE,
 )
 _ACTIVATES = {("conda", "activate"), ("mamba", "activate"), ("micromamba", "activate")}
-_STOPS = re.compile(r"^\s*set\s+(?:-\w+\s+)*-\w*e|^#!.*\s-\w*e", re.MULTILINE)
-_OPENS = re.compile(r"^\s*(?:if|case|for|while|until)\b|[({]\s*$|^\s*(?:function\s+)?[\w-]+\s*\(\)")
-_CLOSES = re.compile(r"(?:^|;)\s*(?:fi|esac|done|\}|\))(?=\s|;|$)")
+_STOPS = lazy_pattern(r"^\s*set\s+(?:-\w+\s+)*-\w*e|^#!.*\s-\w*e", re.MULTILINE)
+_OPENS = lazy_pattern(r"^\s*(?:if|case|for|while|until)\b|[({]\s*$|^\s*(?:function\s+)?[\w-]+\s*\(\)")
+_CLOSES = lazy_pattern(r"(?:^|;)\s*(?:fi|esac|done|\}|\))(?=\s|;|$)")
 _MAX_GUIDES = 60
 HOOK = 'eval "$(conda shell.bash hook)"'
 

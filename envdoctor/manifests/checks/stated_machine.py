@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import OF_A_GUIDE, Evidence, Gpu, Machine, Stack, known
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.knowledge.versions import dotted_numbers
@@ -25,10 +26,10 @@ _VARIABLE_RULES = ("ENV006", "ENV007", "ENV014", "ENV015", "ENV016")
 _AMPERE = (8, 0)
 _MAX_LINE = 1000
 # "an image with PyTorch 1.8.0, CUDA 10.1"
-_IMAGE_OF_TORCH = re.compile(
+_IMAGE_OF_TORCH = lazy_pattern(
     r"(?:\bimages?\b|\bdocker\b|镜像).*torch|torch.*(?:\bimages?\b|\bdocker\b|镜像)", re.IGNORECASE
 )
-_OLD_CUDA = re.compile(r"\bCUDA[ :=v]*((?:9|10)\.\d)\b(?! (?:or|and) (?:newer|later|above)|\+)", re.IGNORECASE)
+_OLD_CUDA = lazy_pattern(r"\bCUDA[ :=v]*((?:9|10)\.\d)\b(?! (?:or|and) (?:newer|later|above)|\+)", re.IGNORECASE)
 _GPU_RULES = ("TORCH001", "TORCH002", "TORCH011", "VLLM004", "VLLM005", "EXT007")
 
 

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.checks.misspelled_scripts import OF_THE_PAST
 from envdoctor.manifests.checks.program_arguments import (
@@ -18,9 +19,9 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.parser_options import Parser, refusals
 from envdoctor.rules.registry import Problem, rule
 
-_OPTION = re.compile(r"`(--[A-Za-z][\w-]*)(?:[ =][^`]*)?`")
+_OPTION = lazy_pattern(r"`(--[A-Za-z][\w-]*)(?:[ =][^`]*)?`")
 # Paragraphs that name the options of a tool as well.
-_TOOL = re.compile(
+_TOOL = lazy_pattern(
     r"\b(?:pip|uv|conda|docker|podman|git|torchrun|accelerate|deepspeed|srun|sbatch|slurm|vllm)\b", re.IGNORECASE
 )
 _SAME_NAME = 0.85  # likeness of an option with another word or letter

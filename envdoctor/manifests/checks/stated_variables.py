@@ -7,24 +7,25 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 
 ASSIGNMENT = "https://docs.python.org/3/reference/simple_stmts.html#assignment-statements"
-_SET = re.compile(r"\b(?:set|change|edit|modify|update|replace|adjust|specify|configure)\b", re.IGNORECASE)
-_VARIABLE = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`")
-_FILE = re.compile(r"[`(\[]((?:\.{0,2}/)?(?:[\w.-]+/)*[\w.-]+\.(?:py|ipynb|sh|ya?ml|json|toml|cfg|env))[`)\]]")
-_BY_WORD = re.compile(r"\bthe `?([\w-]{4,})`? (notebook|script)\b", re.IGNORECASE)  # the inference notebook
+_SET = lazy_pattern(r"\b(?:set|change|edit|modify|update|replace|adjust|specify|configure)\b", re.IGNORECASE)
+_VARIABLE = lazy_pattern(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`")
+_FILE = lazy_pattern(r"[`(\[]((?:\.{0,2}/)?(?:[\w.-]+/)*[\w.-]+\.(?:py|ipynb|sh|ya?ml|json|toml|cfg|env))[`)\]]")
+_BY_WORD = lazy_pattern(r"\bthe `?([\w-]{4,})`? (notebook|script)\b", re.IGNORECASE)  # the inference notebook
 _SUFFIXES = {"notebook": (".ipynb",), "script": (".py", ".sh")}
-_OF_SHELL = re.compile(r"\benvironment variable|\bexport\b|\benv(?:ironment)?\b", re.IGNORECASE)
+_OF_SHELL = lazy_pattern(r"\benvironment variable|\bexport\b|\benv(?:ironment)?\b", re.IGNORECASE)
 # Variables that libraries and tools read.
-_OF_TOOLS = re.compile(
+_OF_TOOLS = lazy_pattern(
     r"(?:CUDA|HF|HUGGING\w*|TRANSFORMERS|NCCL|OMP|MKL|LD|PYTHON\w*|PYTORCH|TORCH|WANDB|MASTER|WORLD|LOCAL|TOKENIZERS|XLA|TF"
     r"|JAX)_\w+|\w+_(?:TOKEN|KEY|HOME|CACHE|DEVICES|SECRET)"
 )
-_NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+_NAME = lazy_pattern(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _LIKENESS = 0.5
 
 

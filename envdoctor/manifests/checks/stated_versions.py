@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.published import date_read, find_release, published_releases
 from envdoctor.knowledge.versions import public_part, satisfies
@@ -23,20 +24,20 @@ _PACKAGES = {
     "bitsandbytes": "bitsandbytes", "flash-attn": "flash-attn",
     "flashattention": "flash-attn", "liger-kernel": "liger-kernel",
 }  # fmt: skip
-_STATED = re.compile(
+_STATED = lazy_pattern(
     rf"(?<![\w./-])({'|'.join(_PACKAGES)})`?\s*(?:\||:|version|==)?\s*`?v?(\d+\.\d+(?:\.\d+)*(?:\.post\d+)?)(?!\.?\d)(?![\w.]*-py)"
     r"(?!`?\+)(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
     re.IGNORECASE,
 )
-_RELEASE = re.compile(r"\d\.\d")  # that `_STATED` searches in a tenth of the lines only
-_PIN = re.compile(r"#\s*[\w.\[\]-]+==[\w.+!*]+\s*")  # that is switched off
+_RELEASE = lazy_pattern(r"\d\.\d")  # that `_STATED` searches in a tenth of the lines only
+_PIN = lazy_pattern(r"#\s*[\w.\[\]-]+==[\w.+!*]+\s*")  # that is switched off
 # A sentence that describes the environment, not the history of a library.
-_DESCRIBES = re.compile(
+_DESCRIBES = lazy_pattern(
     r"\b(?:tested|verified|works?|working|built|pinned|uses?|using|with|on|stack|versions?|setup|getestet|mit|verwendet)\b"
     r"|基于|使用|版本",
     re.IGNORECASE,
 )
-_HISTORY = re.compile(
+_HISTORY = lazy_pattern(
     r"\b(?:since|from|before|until|older|newer|later|earlier|least|minimum|above|below|up to|deprecated|removed"
     r"|added|instead|if|when|should|recommend\w*|otherwise|for rtx|not|no|fails?|oom|crash\w*|slower|faster|broken?"
     r"|bug|issue|upgrade|changed?|seit|ab|vor|bis|älter|neuer|nicht|wenn|falls)\b"
@@ -45,12 +46,12 @@ _HISTORY = re.compile(
 )
 
 
-_VERSION_COLUMN = re.compile(
+_VERSION_COLUMN = lazy_pattern(
     r"\b(?:versions?|releases?|requirements?|dependenc\w+|packages?|librar\w+|software|components?|tested|pinned|stack)\b"
     r"|版本|依赖",
     re.IGNORECASE,
 )
-_SEPARATOR_ROW = re.compile(r"\s*\|[\s|:-]+\s*")
+_SEPARATOR_ROW = lazy_pattern(r"\s*\|[\s|:-]+\s*")
 
 
 @rule("RUN007", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SPECIFIERS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import public_repository, system_of_image
 from envdoctor.knowledge.services import service_tables
 from envdoctor.manifests.actions import InstallSystemPackages, UseImage
@@ -16,8 +16,8 @@ from envdoctor.rules.registry import Problem, rule
 APT = "https://wiki.debian.org/Apt"
 _CODENAMES = {"bookworm": "debian12", "trixie": "debian13", "jammy": "ubuntu22.04", "noble": "ubuntu24.04"}
 # Without a codename and without a patch release, an image of Python that is still built is one of Debian 13.
-_NEWEST_PYTHON = re.compile(r"python:3(?:\.1\d)?(?:-slim)?")
-_OLDER = re.compile(r"bullseye|buster|stretch|alpine|focal|bionic")
+_NEWEST_PYTHON = lazy_pattern(r"python:3(?:\.1\d)?(?:-slim)?")
+_OLDER = lazy_pattern(r"bullseye|buster|stretch|alpine|focal|bionic")
 
 
 @rule("RUN291", kind="guide", severity="error", cause="system-library-missing", url=APT)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.images import is_bare_image, system_of_image
 from envdoctor.knowledge.services import AptPython, service_tables
 from envdoctor.knowledge.versions import satisfies
@@ -15,8 +15,8 @@ from envdoctor.rules.registry import Problem, rule
 
 DEADSNAKES = "https://github.com/deadsnakes/issues"
 DISTUTILS = "https://peps.python.org/pep-0632/"
-_PYTHON = re.compile(r"(?:lib)?python(3\.\d{1,2})(?:-(?:dev|venv|distutils|full|minimal|tk|lib2to3))?")
-OTHER_SOURCES = re.compile(r"add-apt-repository|sources\.list|ppa:|\.sources\b|ppa\.launchpad")
+_PYTHON = lazy_pattern(r"(?:lib)?python(3\.\d{1,2})(?:-(?:dev|venv|distutils|full|minimal|tk|lib2to3))?")
+OTHER_SOURCES = lazy_pattern(r"add-apt-repository|sources\.list|ppa:|\.sources\b|ppa\.launchpad")
 _WITHOUT_DISTUTILS = ">=3.12"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cxx_standards import rejecting_headers, standard_of_build, torch_that_compiles
 from envdoctor.knowledge.releases import leading_name, parse_requirement
@@ -16,8 +16,8 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 
-_LOCAL_BUILD = re.compile(r"^torch==[\w.]+\+(cu\d+|cpu)$")
-_IMPORTS_TORCH = re.compile(r"(?m)^\s{0,80}(?:import|from) torch\b")
+_LOCAL_BUILD = lazy_pattern(r"^torch==[\w.]+\+(cu\d+|cpu)$")
+_IMPORTS_TORCH = lazy_pattern(r"(?m)^\s{0,80}(?:import|from) torch\b")
 
 
 def build_requirements(

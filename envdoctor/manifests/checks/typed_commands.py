@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import guide_evidence, shown_line
@@ -20,20 +21,20 @@ COMMANDS = "https://www.gnu.org/software/bash/manual/html_node/Simple-Commands.h
 CONDITIONS = "https://www.gnu.org/software/bash/manual/html_node/Conditional-Constructs.html"
 SUBSTITUTION = "https://www.gnu.org/software/bash/manual/html_node/Command-Substitution.html"
 _PROGRAMS = r"(?:python3?|pip3?|torchrun|accelerate|deepspeed|bash|sh|conda|mamba|uv|git|docker|source|cd)"
-_START = re.compile(rf"\s*(?:[A-Za-z_]\w*=[^\s'\"]*\s+)*(?:sudo\s+)?(?:{_PROGRAMS}\s|\./[\w.-])")
-_CONTINUES = re.compile(r"(?<!\\)\\\s*$")
-_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_START = lazy_pattern(rf"\s*(?:[A-Za-z_]\w*=[^\s'\"]*\s+)*(?:sudo\s+)?(?:{_PROGRAMS}\s|\./[\w.-])")
+_CONTINUES = lazy_pattern(r"(?<!\\)\\\s*$")
+_QUOTED = lazy_pattern(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _LONG = r"[\u2010-\u2015\u2212]"
-_DASH = re.compile(rf"(?<=\s)({_LONG}[-\u2010-\u2015\u2212]?|-{_LONG})([A-Za-z][\w-]*)(?=[\s=]|$)")
-_QUOTE = re.compile(r"(?<=[\s=])[\u201c\u201d\u201e\u2018\u2019](?=\S)")
-_OF_WINDOWS = re.compile(
+_DASH = lazy_pattern(rf"(?<=\s)({_LONG}[-\u2010-\u2015\u2212]?|-{_LONG})([A-Za-z][\w-]*)(?=[\s=]|$)")
+_QUOTE = lazy_pattern(r"(?<=[\s=])[\u201c\u201d\u201e\u2018\u2019](?=\S)")
+_OF_WINDOWS = lazy_pattern(
     r"\s*(source|\.)\s+(?:\.\\)?([\w.-]+(?:\\[\w.-]+)*\\(?:bin|Scripts)\\[Aa]ctivate)\s*(?:$|&|;)"
 )
-_ALTERNATIVE = re.compile(
+_ALTERNATIVE = lazy_pattern(
     r"\s*(?!echo\b|printf\b)(?P<first>\S[^#'\"`]*?)\s+(?P<word>or|OR|and|then)\s+"
     r"(?P<second>(?:source\s+\S|(?:python3?|pip3?|conda|bash|sh|git|uv|cd)\s+[\w./-]).*)"
 )
-_NO_TEST = re.compile(
+_NO_TEST = lazy_pattern(
     r"\s*(?:el)?(?:if|while)\s+(?:!\s+)?(?:(-[a-hk-zGLNOS])\s+[\"$\w./~]"
     r"|(\"?\$\{?\w+\}?\"?)\s+(?:==?|!=|-(?:eq|ne|gt|lt|ge|le))\s)"
 )

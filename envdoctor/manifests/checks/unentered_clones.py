@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from envdoctor.core.paths import is_file, is_folder
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checkout_code import Checkout
@@ -20,7 +20,7 @@ from envdoctor.rules.registry import Problem, rule
 GIT_CLONE = "https://git-scm.com/docs/git-clone"
 _ENTERS = frozenset({"cd", "pushd"})
 _FILE_OPTIONS = frozenset({"-r", "--requirement", "-f", "--file"})
-_DIRECTORY = re.compile(r"(?!\.)[\w.-]+/?")  # below the current one
+_DIRECTORY = lazy_pattern(r"(?!\.)[\w.-]+/?")  # below the current one
 _SHELLS = frozenset({"bash", "sh", "python", "python3"})
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.knowledge.published import published_releases
@@ -24,31 +25,31 @@ from envdoctor.rules.registry import Problem, rule
 
 PATH = "https://docs.python.org/3/library/sys_path_init.html"
 # These start a script as `python` does: its directory is the first of sys.path, and the current one is not in it.
-_LIKE_PYTHON = re.compile(r"|torchrun|accelerate|accelerate\.commands\.launch|torch\.distributed\.(?:run|launch)")
+_LIKE_PYTHON = lazy_pattern(r"|torchrun|accelerate|accelerate\.commands\.launch|torch\.distributed\.(?:run|launch)")
 _PROJECT_FILES = ("setup.py", "setup.cfg")
-_OF_PROJECT = re.compile(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.flit\.\w+)\]")
+_OF_PROJECT = lazy_pattern(r"(?m)^\[(?:project|build-system|tool\.poetry|tool\.flit\.\w+)\]")
 # What puts a directory on the path, or installs the project, in any text of the checkout.
-_ADDED = re.compile(
+_ADDED = lazy_pattern(
     r"PYTHONPATH|sources root|pycharm|conda[ -]develop|add2virtualenv"
     r"|(?:site-packages|sitecustomize|(?:echo|printf|pwd)\b[^\n]{0,160}>)[^\n]{0,80}\.pth\b",
     re.IGNORECASE,
 )
-_SEARCHED = re.compile(
+_SEARCHED = lazy_pattern(
     rf"{_ADDED.pattern}|setup\.py\s+(?:develop|install)"
     rf"|\bpip3? install\s[^\n`]{{0,200}}?(?:-e\s|--editable|[\s\"']\.{{1,2}}(?:[\[/\"'\s]|$))"
     rf"|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install|run)\b|(?m:^\s*-e\s)|{UNREAD_COMMANDS}",
     re.IGNORECASE,
 )
-_TEXT = re.compile(
+_TEXT = lazy_pattern(
     r"(?:.*/)?(?:[\w.-]*\.(?:md|rst|sh|env|slurm|sbatch|ipynb)|Makefile|Dockerfile[\w.-]*|[\w.-]*requirements[\w.-]*"
     r"|\.env\w*|[\w.-]+\.ya?ml)"
 )
-_RUN_SCRIPT = re.compile(r"(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+[\w./-]{0,200}?([\w-][\w.-]*\.sh)\b")
+_RUN_SCRIPT = lazy_pattern(r"(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+[\w./-]{0,200}?([\w-][\w.-]*\.sh)\b")
 # A call that searches the root for directories with __init__.py.
-_FINDS = re.compile(r"packages\s*=\s*(?:setuptools\.)?find_packages\(\s*(?:exclude\s*=\s*[\[(][^\])]*[\])])?\s*\)")
-_OTHER_LAYOUT = re.compile(r"package_dir|py_modules|ext_modules|namespace")
-_SETS_PATH = re.compile(r"PYTHONPATH|sources root|pycharm|editable_mode|setup\.py\s+develop|\.pth\b", re.IGNORECASE)
-_PATH_LIBRARY = re.compile(r"\b(?:py)?rootutils\b|\bautoroot\b|\bchdir\b|__path__|\bimport_module\b|sys\.modules")
+_FINDS = lazy_pattern(r"packages\s*=\s*(?:setuptools\.)?find_packages\(\s*(?:exclude\s*=\s*[\[(][^\])]*[\])])?\s*\)")
+_OTHER_LAYOUT = lazy_pattern(r"package_dir|py_modules|ext_modules|namespace")
+_SETS_PATH = lazy_pattern(r"PYTHONPATH|sources root|pycharm|editable_mode|setup\.py\s+develop|\.pth\b", re.IGNORECASE)
+_PATH_LIBRARY = lazy_pattern(r"\b(?:py)?rootutils\b|\bautoroot\b|\bchdir\b|__path__|\bimport_module\b|sys\.modules")
 _MAX_TEXTS = 120
 _MAX_FINDINGS = 3
 

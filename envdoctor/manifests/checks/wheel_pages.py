@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Status
 from envdoctor.core.wording import join_words
 from envdoctor.knowledge.versions import dotted_numbers, public_part
@@ -16,7 +17,7 @@ from envdoctor.rules.wheel_builds import COMPATIBLE
 
 BUILDS = "https://pytorch-geometric.readthedocs.io/en/latest/install/installation.html"
 # `whl/torch-2.5.0+cu124.html`, `mmcv/dist/cu111/torch1.10.0/index.html`, `wheels/py38_cu113_pyt1100/download.html`.
-_TORCH = re.compile(r"[/_](?:torch-?(\d\.\d{1,2})(?![\d])|pyt(\d)(\d{1,2})\d(?=/))")
+_TORCH = lazy_pattern(r"[/_](?:torch-?(\d\.\d{1,2})(?![\d])|pyt(\d)(\d{1,2})\d(?=/))")
 # Their wheels are compiled with a torch. Those of other packages of the pages, such as torch-geometric, are not.
 _COMPILED = frozenset({
     "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv", "pyg-lib", "detectron2", "mmcv",
@@ -24,7 +25,7 @@ _COMPILED = frozenset({
 })  # fmt: skip
 _NOT_ON_PYPI = frozenset({"detectron2"})
 # Text near a command that leaves the address to its reader.
-_OF_READER = re.compile(
+_OF_READER = lazy_pattern(
     r"\breplac|\baccording|\bdepend|\bsubstitut|\badjust|\bchange\b"
     r"|\b(?:your|own) (?:\w+ ){0,2}(?:cuda|torch|pytorch)\b|\u6839\u636e|\u66ff\u6362",
     re.IGNORECASE,

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.remedies import either
 from envdoctor.knowledge.images import image_tables
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
@@ -21,7 +22,7 @@ from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
 FLASH = "https://github.com/Dao-AILab/flash-attention/releases"
-_UBUNTU = re.compile(r"\bUbuntu(?: Server| LTS)?[ -]?v?(\d\d\.04)\b", re.IGNORECASE)
+_UBUNTU = lazy_pattern(r"\bUbuntu(?: Server| LTS)?[ -]?v?(\d\d\.04)\b", re.IGNORECASE)
 _KEEP_NAME = "Keep the name that the wheel was published under."
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence
 from envdoctor.manifests.context import GuideContext
@@ -12,16 +12,16 @@ from envdoctor.rules.registry import Problem, rule
 
 SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh"})  # languages of blocks that are for Linux
 COMMANDS = "https://learn.microsoft.com/en-us/windows-server/administration/windows-commands/windows-commands"
-_OF_WINDOWS = re.compile(
+_OF_WINDOWS = lazy_pattern(
     r"(?i)\bwindows\b|\bwin(?:32|64|1[01])?\b|power ?shell|\bcmd\b|git[ -]bash|\bchoco\b|\.exe\b|\.ps1\b|\.bat\b"
 )
 # A command of Windows, the form of its arguments, and what Linux has.
 _COMMANDS = (
-    ("copy", re.compile(r"(?!/)\S*[.\\/]\S* \S+"), "cp"),
-    ("xcopy", re.compile(r"\S+ \S+.*"), "cp -r"),
-    ("move", re.compile(r"(?!/)\S*[.\\/]\S* \S+"), "mv"),
-    ("del", re.compile(r"\S*[.\\/*]\S*"), "rm"),  # `del model` is Python
-    ("py", re.compile(r"(?:-3[.\d]* )?(?:-m \w.*|[\w./-]+\.py\b.*)"), "python3"),
+    ("copy", lazy_pattern(r"(?!/)\S*[.\\/]\S* \S+"), "cp"),
+    ("xcopy", lazy_pattern(r"\S+ \S+.*"), "cp -r"),
+    ("move", lazy_pattern(r"(?!/)\S*[.\\/]\S* \S+"), "mv"),
+    ("del", lazy_pattern(r"\S*[.\\/*]\S*"), "rm"),  # `del model` is Python
+    ("py", lazy_pattern(r"(?:-3[.\d]* )?(?:-m \w.*|[\w./-]+\.py\b.*)"), "python3"),
 )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import single_lines
 from envdoctor.core.records import OF_A_GUIDE, Machine, Stack, known
 from envdoctor.knowledge.image_starts import compat_path, image_architectures, image_base, start_requirement
@@ -36,26 +37,26 @@ EXPECTED = "an image reference, a Dockerfile, or the configuration of an image a
 HINT = "envdoctor check --image vllm/vllm-openai:v0.10.2 --gpu l4"
 MAX_BYTES = 4 << 20  # the configuration of an image has some KiB
 # The grammar of references: github.com/distribution/reference. Upper case is allowed only in the tag.
-CUDA_VERSION = re.compile(r"([0-9]{1,3}\.[0-9]{1,3})(?:\.[0-9]{1,6})*")  # 12.9.1, 12.9.1.010
-REFERENCE = re.compile(
+CUDA_VERSION = lazy_pattern(r"([0-9]{1,3}\.[0-9]{1,3})(?:\.[0-9]{1,6})*")  # 12.9.1, 12.9.1.010
+REFERENCE = lazy_pattern(
     r"(?:docker://|docker-daemon:)?"
     r"(?P<name>(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,100}[a-zA-Z0-9])?(?::\d{1,5})?/)?"
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}){0,8})"
     r"(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-FROM_PLATFORM = re.compile(r"--platform=linux/(\w+)")
+FROM_PLATFORM = lazy_pattern(r"--platform=linux/(\w+)")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-OTHER_REQUIREMENT = re.compile(r"NVIDIA_REQUIRE_(?!CUDA$|JETPACK).*")
+OTHER_REQUIREMENT = lazy_pattern(r"NVIDIA_REQUIRE_(?!CUDA$|JETPACK).*")
 CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
 # A directory of cuda-compat, but not compat/lib of NVIDIA's containers: their entry point creates it on demand.
-COMPAT_DIRECTORY = re.compile(r"/usr/local/cuda[\w.-]{0,20}/compat/?(?::|$)")
+COMPAT_DIRECTORY = lazy_pattern(r"/usr/local/cuda[\w.-]{0,20}/compat/?(?::|$)")
 # A step that writes the directory into a file of the loader's configuration, or removes such a file.
-LOADER_STEP = re.compile(
+LOADER_STEP = lazy_pattern(
     r"compat/?[\"']?\s{0,5}(?:>{1,2}|\|\s{0,5}tee(?:\s{1,5}-a)?)\s{0,5}(?P<written>/etc/ld\.so\.conf\.d/[\w.-]{1,100})"
     r"|\brm\s[^\n&;|]{0,300}/etc/ld\.so\.conf\.d/[\w.-]{0,100}compat"
 )
 # FROM https://user:password@registry/image; a digest follows an @ as well
-FROM_CREDENTIALS = re.compile(r"(?im)^\s{0,20}FROM\s[^\n]{0,2000}(?:://|@(?!sha256:))")
+FROM_CREDENTIALS = lazy_pattern(r"(?im)^\s{0,20}FROM\s[^\n]{0,2000}(?:://|@(?!sha256:))")
 
 
 class ReadImage(NamedTuple):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.image_steps import harmless_programs, plain_packages, queries_of
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
@@ -16,23 +17,23 @@ from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.shell_records import Command
 from envdoctor.resolution.requirement import InstallRequirement
 
-WITHOUT_GPU = re.compile(
+WITHOUT_GPU = lazy_pattern(
     r"(?:^|/)(?:python|ubuntu|debian|alpine|busybox|scratch|astral/uv|astral-sh/uv|redis|postgres|nginx)$"
 )
-GPU_PACKAGES = re.compile(
+GPU_PACKAGES = lazy_pattern(
     r"vllm|sglang|sgl-kernel|jax-cuda.*|tensorflow|cupy-.*|onnxruntime-gpu|flash-attn.*|deepspeed|xformers|"
     r"numba-cuda|llama-cpp-python|ctranslate2|tensorrt.*|cudf.*|cuml.*"
 )
 # Packages of the operating system with CUDA, and files whose packages are known only after the build.
-SYSTEM_PACKAGES = re.compile(
+SYSTEM_PACKAGES = lazy_pattern(
     r"(?:lib)?(?:cuda|cublas|torch|nvinfer|tensorrt|nvidia-cuda)\S*|python3?-torch\S*|.*[/$].*"
 )
-COMPAT_PACKAGE = re.compile(r"cuda-compat-(\d+)-(\d+)")
-STARTS_PROGRAMS = re.compile(r"subprocess|system|popen|spawn|exec|install|pip", re.IGNORECASE)
-UV_INSTALLER = re.compile(r"https://astral\.sh/uv/(?:[\d.]+/)?install\.sh")
+COMPAT_PACKAGE = lazy_pattern(r"cuda-compat-(\d+)-(\d+)")
+STARTS_PROGRAMS = lazy_pattern(r"subprocess|system|popen|spawn|exec|install|pip", re.IGNORECASE)
+UV_INSTALLER = lazy_pattern(r"https://astral\.sh/uv/(?:[\d.]+/)?install\.sh")
 PROGRAM_ARGUMENTS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "foreach"})  # of find and git submodule
-COPIED_FROM = re.compile(r"--from=(\S+)")
-LINE = re.compile(r"\(line (\d+)\)")
+COPIED_FROM = lazy_pattern(r"--from=(\S+)")
+LINE = lazy_pattern(r"\(line (\d+)\)")
 MAX_LISTED = 50
 
 

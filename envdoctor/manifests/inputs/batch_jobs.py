@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Install, LoadModules, Run, SetVariables, UseImage
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.markdown import Line
 
 NO_PACKAGES = "the packages: the script installs none, and uses an environment that is not in it"
-_DIRECTIVE = re.compile(r"#SBATCH\s+-")
-_CHECKED_VARIABLE = re.compile(r"(?:NCCL|CUDA|TORCH|PYTORCH|VLLM|HF|TRITON|GLOO|FI|LD|OMP|UCX)_")
+_DIRECTIVE = lazy_pattern(r"#SBATCH\s+-")
+_CHECKED_VARIABLE = lazy_pattern(r"(?:NCCL|CUDA|TORCH|PYTORCH|VLLM|HF|TRITON|GLOO|FI|LD|OMP|UCX)_")
 
 
 def directives(guide: Guide) -> Iterator[Line]:

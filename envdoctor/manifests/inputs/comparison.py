@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Evidence, Finding, Stack
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install
@@ -27,12 +28,12 @@ _OF_PROJECTS = MANIFESTS | {
     "uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
 }  # fmt: skip
 # The part of a file name that names a build, a system or a Python.
-_VARIANT = re.compile(
+_VARIANT = lazy_pattern(
     r"(?:[-_.](?:(?:cuda|cu|rocm|torch|pytorch|python|py)[-_.]?\d[\d_.]*|cuda|cpu|gpu|rocm|xpu|mps|macos|mac|osx|linux|windows|win))+"
     r"(?=\.|[-_])",
     re.IGNORECASE,
 )
-_FOR_GPU = re.compile(r"gpu|cuda|(?<![a-z])cu\d", re.IGNORECASE)  # in the name of a file
+_FOR_GPU = lazy_pattern(r"gpu|cuda|(?<![a-z])cu\d", re.IGNORECASE)  # in the name of a file
 _NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
 
 

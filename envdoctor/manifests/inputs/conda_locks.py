@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.inputs.locks import distinct_sets
 from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
@@ -14,7 +14,7 @@ from envdoctor.resolution.requirement import parse_wheel_name
 
 _PLATFORMS = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 _NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
-_BUILD_CUDA = re.compile(r"cuda_?(\d{2})\.?(\d)")
+_BUILD_CUDA = lazy_pattern(r"cuda_?(\d{2})\.?(\d)")
 
 
 def pixi_sets(data: dict[str, Any], text: str) -> tuple[PackageSet, ...]:

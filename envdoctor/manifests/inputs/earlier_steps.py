@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Install, SelectEnvironment, UseImage
 from envdoctor.manifests.files import READMES, Files, small_text
 from envdoctor.manifests.guide import Guide
@@ -23,7 +23,7 @@ from envdoctor.manifests.working_directory import repository_of
 
 _KINDS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg"})
 _GUIDES = (*READMES, "Dockerfile")
-_PROJECT = re.compile(r"(?:\./?)?(?:\[[^\]]*\])?")
+_PROJECT = lazy_pattern(r"(?:\./?)?(?:\[[^\]]*\])?")
 _FILE_OPTIONS = {"requirements": ("-r", "--requirement", "--requirements"), "conda": ("-f", "--file")}
 
 

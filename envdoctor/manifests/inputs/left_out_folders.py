@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.guide import Guide
@@ -17,7 +18,7 @@ from envdoctor.manifests.made_files import (
     is_ignored,
 )
 
-_ENVIRONMENT = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml|Pipfile", re.IGNORECASE)
+_ENVIRONMENT = lazy_pattern(r"(?:conda|env)[\w.-]*\.ya?ml|Pipfile", re.IGNORECASE)
 
 
 def only_files(guides: Sequence[Guide], files: Files) -> tuple[MissingFile, ...]:

@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import small_text
 
-GUIDE = re.compile(r".*\.(?:md|markdown|rst)", re.IGNORECASE)
+GUIDE = lazy_pattern(r".*\.(?:md|markdown|rst)", re.IGNORECASE)
 # Pages on the project itself, whose commands are for those who change it.
-_NO_GUIDE = re.compile(
+_NO_GUIDE = lazy_pattern(
     r"(?:change|release|history|news|contributing|security|code[_-]of[_-]conduct|licen[sc]e).*", re.IGNORECASE
 )
-_LINK = re.compile(
+_LINK = lazy_pattern(
     r"\]\(\s*<?(?P<markdown>[^)\s>#?]+)|\bhref\s*=\s*[\"'](?P<html>[^\"'#?]+)|`[^`<]*<(?P<rst>[^>#\s]+)>`_"
 )
-_OF_GITHUB = re.compile(r"https?://github\.com/[^/]+/[^/]+/(?:blob|tree)/[^/]+/(?P<path>.+)")
-_COMMAND = re.compile(
+_OF_GITHUB = lazy_pattern(r"https?://github\.com/[^/]+/[^/]+/(?:blob|tree)/[^/]+/(?P<path>.+)")
+_COMMAND = lazy_pattern(
     r"^[ \t>$`]*(?:sudo )?(?:[A-Z_]+=\S+ )*(?:pip3? install|python3? |uv (?:sync|add|run|pip)|conda |torchrun |"
     r"accelerate launch|deepspeed |(?:ba)?sh \S+\.sh|docker (?:run|build|compose)|srun |sbatch )",
     re.MULTILINE,

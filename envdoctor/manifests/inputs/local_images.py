@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import SelectEnvironment, UseImage
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.command_parsers import split_image
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.shell_records import is_known
 
-_BUILD = re.compile(r"\b(?:docker|podman|nvidia-docker)[ \t]+(?:(?:buildx|image)[ \t]+)?build[ \t]+([^\n;&|`]+)")
-_CONTINUED = re.compile(r"[\\][ \t]*\n")
-_BUILDING = re.compile(r"(?:.*/)?(?:[^/]*\.(?:sh|bash|md|rst|ya?ml|mk)|[Mm]akefile|justfile)")
+_BUILD = lazy_pattern(r"\b(?:docker|podman|nvidia-docker)[ \t]+(?:(?:buildx|image)[ \t]+)?build[ \t]+([^\n;&|`]+)")
+_CONTINUED = lazy_pattern(r"[\\][ \t]*\n")
+_BUILDING = lazy_pattern(r"(?:.*/)?(?:[^/]*\.(?:sh|bash|md|rst|ya?ml|mk)|[Mm]akefile|justfile)")
 _MAX_FILES = 200
 _LATEST = frozenset({"", "latest"})
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.inputs.records import Document
 
 # The command in the header of a file that uv or pip-tools wrote.
-_HEADER = re.compile(r"^#\s+((?:uv (?:pip compile|export)|pip-compile)\b[^\n]*)", re.MULTILINE)
+_HEADER = lazy_pattern(r"^#\s+((?:uv (?:pip compile|export)|pip-compile)\b[^\n]*)", re.MULTILINE)
 _FROZEN = 15  # packages; written by hand, a file of so many pins is rare
-_HASH = re.compile(r"^\s*--hash=|\s--hash=", re.MULTILINE)
+_HASH = lazy_pattern(r"^\s*--hash=|\s--hash=", re.MULTILINE)
 
 
 class LockSource(NamedTuple):

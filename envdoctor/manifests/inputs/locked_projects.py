@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.manifests.files import READMES, project_folder, small_text
 from envdoctor.manifests.inputs.locks import pipenv_sets
@@ -16,9 +16,9 @@ from envdoctor.manifests.inputs.steps_of_locks import locked_step
 # On the release that is installed today: what it is incompatible with, and what it does not have.
 _OF_TODAY = frozenset({"RUN003", "RUN078", "RUN222"})
 # Of the project itself, which then has no lock: `pip install -e .[gpu]`. After `uv sync` it changes nothing.
-_PIP = re.compile(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
-_SYNC = re.compile(r"\b(?:uv sync|poetry install|pdm (?:sync|install))\b")
-_ADD = re.compile(r"(?:uv|poetry|pdm) add\s")
+_PIP = lazy_pattern(r"\bpip3? install\s(?:[^\n`]*\s)?[\"']?\.(?:\[[^\]\s]*\])?[\"']?(?=[\s`]|$)")
+_SYNC = lazy_pattern(r"\b(?:uv sync|poetry install|pdm (?:sync|install))\b")
+_ADD = lazy_pattern(r"(?:uv|poetry|pdm) add\s")
 
 
 def with_lock(findings: tuple[Finding, ...], kind: str, path: Path) -> tuple[Finding, ...]:

@@ -8,6 +8,7 @@ from datetime import date
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers
@@ -21,9 +22,9 @@ from envdoctor.resolution.step import PinnedSolver
 
 _RULES = frozenset({"RUN017", "RUN120", "RUN122"})
 _COMPATIBLE_WHEELS = "RUN005"
-_PACKAGE = re.compile(r"^\[\[packages?\]\]$", re.MULTILINE)
-_NAME = re.compile(r'^name = "([^"]+)"', re.MULTILINE)
-_ARCHIVE = re.compile(r"^sdist = |\.(?:tar\.gz|zip)\"", re.MULTILINE)
+_PACKAGE = lazy_pattern(r"^\[\[packages?\]\]$", re.MULTILINE)
+_NAME = lazy_pattern(r'^name = "([^"]+)"', re.MULTILINE)
+_ARCHIVE = lazy_pattern(r"^sdist = |\.(?:tar\.gz|zip)\"", re.MULTILINE)
 _MAX_SETS = 2  # targets of a lock, whose packages are mostly the same
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
@@ -15,8 +16,8 @@ from envdoctor.manifests.pyproject import items, rows, table
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
 _MAX_SETS = 6
 _PATCHES = 30  # no Python 3 minor has more patch releases
-_OF_SYSTEM = re.compile(r"sys_platform|platform_system|os_name")
-_EXTRA = re.compile(r"extra\s*(==|!=)\s*['\"]([\w.-]+)['\"]")
+_OF_SYSTEM = lazy_pattern(r"sys_platform|platform_system|os_name")
+_EXTRA = lazy_pattern(r"extra\s*(==|!=)\s*['\"]([\w.-]+)['\"]")
 
 
 def line_numbers(text: str) -> dict[tuple[str, str], int]:

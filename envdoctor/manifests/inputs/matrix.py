@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import product
 from math import prod
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.inputs.yaml_nodes import YamlNode
 
-_VALUE = re.compile(r"matrix\.([\w-]+)")
+_VALUE = lazy_pattern(r"matrix\.([\w-]+)")
 _MAX_COMBINATIONS = 6
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.files import Files, MissingFile
@@ -18,7 +18,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 Piece = Block | Action
 _MAX_ACTIONS = 3000
 _MAX_INVALID = 3  # requirements named one by one; a file with more is in another format
-_VERSION_TAG = re.compile(r"@v?\d+(?:\.\d+)+(?:#|$)")
+_VERSION_TAG = lazy_pattern(r"@v?\d+(?:\.\d+)+(?:#|$)")
 
 
 def numbered(text: str, first: int = 1) -> tuple[Line, ...]:

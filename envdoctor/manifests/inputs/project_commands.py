@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
 from envdoctor.core.shell_commands import shell_command
@@ -24,11 +25,11 @@ from envdoctor.resolution.index_facts import IndexFacts
 
 TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
 _PYTHONS = ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
-_SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
-_REQUIRES_PYTHON = re.compile(r"(?m)^requires-python\s*=\s*[\"']([^\"'\n]+)")
-_INSTALLS_PACKAGES = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b")
-_OTHER_PYTHON = re.compile(r"uv venv .*--python (\d\S+)")
-_KEY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
+_SECTION = lazy_pattern(r"\s*\[+([^\]]+)\]+")
+_REQUIRES_PYTHON = lazy_pattern(r"(?m)^requires-python\s*=\s*[\"']([^\"'\n]+)")
+_INSTALLS_PACKAGES = lazy_pattern(r"\b(?:pip3?|conda|mamba)\s+install\b")
+_OTHER_PYTHON = lazy_pattern(r"uv venv .*--python (\d\S+)")
+_KEY = lazy_pattern(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
 
 
 class Tool(NamedTuple):
@@ -67,7 +68,7 @@ _TOOLS = {
 # Locks that are written from another file, lists, and conda's files: no command of a tool changes them.
 _SETUPTOOLS = frozenset({"setup.cfg", "setup.py"})
 # `uv add` writes a key that is dynamic as well, which makes the file invalid.
-_DYNAMIC = re.compile(r"^dynamic\s*=\s*\[[^\]]{0,400}[\"']dependencies[\"']", re.MULTILINE)
+_DYNAMIC = lazy_pattern(r"^dynamic\s*=\s*\[[^\]]{0,400}[\"']dependencies[\"']", re.MULTILINE)
 _OF_AN_ISOLATED_BUILD = frozenset({"packaging", "wheel"})  # setuptools brings them
 _WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda"}) | _SETUPTOOLS
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.checkout_code import Checkout, checkout_of
@@ -21,30 +22,30 @@ from envdoctor.manifests.write_back import MANIFESTS
 
 _WITH_ENTRY_POINTS = frozenset({"pyproject", "setup.cfg", "setup.py"})
 _KINDS = MANIFESTS | {"script"}
-_GUIDE = re.compile(
+_GUIDE = lazy_pattern(
     r"(?i)(?:[\w.-]*readme[\w.-]*|[\w-]*(?:train|eval|infer|demo|usage|run|start|finetun|model|data)[\w-]*)\.md"
 )
-_SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
+_SCRIPT = lazy_pattern(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
 # Scripts that install, or that are no part of the usual work.
-_OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
-_LINK = re.compile(r"\]\((?:\./)?((?:[\w-]+/)*[\w.-]+)/?\)")  # to a guide, or to a folder with a README
-_PROGRAM = re.compile(r"`(python3? (?:[\w-]+/)*[\w-]+\.py\b[^`\n]*)`")  # in a sentence
-_CODE = re.compile(r"`(([\w.-]+) [^`\n]*)`")
+_OTHER_STEP = lazy_pattern(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
+_LINK = lazy_pattern(r"\]\((?:\./)?((?:[\w-]+/)*[\w.-]+)/?\)")  # to a guide, or to a folder with a README
+_PROGRAM = lazy_pattern(r"`(python3? (?:[\w-]+/)*[\w-]+\.py\b[^`\n]*)`")  # in a sentence
+_CODE = lazy_pattern(r"`(([\w.-]+) [^`\n]*)`")
 # The head of a README of a Space, in which `app_file` follows `sdk`:
 # https://huggingface.co/docs/hub/spaces-config-reference, 2026-11-28
-_APP = re.compile(
+_APP = lazy_pattern(
     r"(---\s*\n(?:(?!---)[^\n]*\n){0,20}?sdk:\s*([a-z]+)\s*\n(?:(?!---)[^\n]*\n){0,20}?)app_file:\s*([\w./-]+\.py)\s*\n"
 )
 _STARTS = {"streamlit": "streamlit run"}
 _MANIFESTS = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
-_SETUP = re.compile(r"(?i)[\w-]*(?:install|setup|env)[\w-]*\.sh")
-_INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba) install\b|\bconda env create\b|\b(?:uv|poetry) (?:add|sync)\b")
-_DOCUMENTATION = re.compile(r"docs?(?:/|$)")  # whose requirements build the pages
+_SETUP = lazy_pattern(r"(?i)[\w-]*(?:install|setup|env)[\w-]*\.sh")
+_INSTALLS = lazy_pattern(r"\b(?:pip3?|conda|mamba) install\b|\bconda env create\b|\b(?:uv|poetry) (?:add|sync)\b")
+_DOCUMENTATION = lazy_pattern(r"docs?(?:/|$)")  # whose requirements build the pages
 _MAX_GUIDES = 6
-_OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
+_OTHER_SCRIPT = lazy_pattern(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
 _MAX_SCRIPTS = 30
 # Programs whose code is not below `if __name__ == "__main__"`, if no file next to them imports them.
-_PROGRAM_NAME = re.compile(
+_PROGRAM_NAME = lazy_pattern(
     r"(?i)(?:main|app|run|demo|train|finetune|infer|inference|predict|evaluate|generate|server|bot|webui|gui"
     r"|streamlit_app|gradio_app|chatbot)\.py"
 )

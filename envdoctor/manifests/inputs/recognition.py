@@ -8,6 +8,7 @@ from typing import Any
 
 from envdoctor.core.decoding import parse_toml
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
@@ -34,24 +35,26 @@ EXPECTED = (
 HINT = "envdoctor audit ."  # finds the manifests of the directory
 Reader = Callable[[str, str, Files], Document]
 
-_GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
-_README_NAME = re.compile(r"(?:readme|install)(?:\.txt)?", re.IGNORECASE)
-_DOCKERFILE_NAME = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
-_SCRIPT_NAME = re.compile(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
-_REQUIREMENTS_NAME = re.compile(
+_GUIDE_NAME = lazy_pattern(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
+_README_NAME = lazy_pattern(r"(?:readme|install)(?:\.txt)?", re.IGNORECASE)
+_DOCKERFILE_NAME = lazy_pattern(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
+_SCRIPT_NAME = lazy_pattern(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
+_REQUIREMENTS_NAME = lazy_pattern(
     r"(?:.*[._ -])?(?:requirements?|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
 )
-_PAGE_NAME = re.compile(r".*\.html?", re.IGNORECASE)
-_SETUP_NAME = re.compile(r".*\.cfg", re.IGNORECASE)
-_SETUP_SCRIPT_NAME = re.compile(r"setup\.py")
-_SHEBANG = re.compile(r"\A#!\s*\S*(?:/|env\s+(?:-S\s+)?)(?:ba|z|k|da)?sh\b|^#(?:SBATCH|PBS|BSUB|\$) -", re.MULTILINE)
-_PACKAGE_TABLE = re.compile(
+_PAGE_NAME = lazy_pattern(r".*\.html?", re.IGNORECASE)
+_SETUP_NAME = lazy_pattern(r".*\.cfg", re.IGNORECASE)
+_SETUP_SCRIPT_NAME = lazy_pattern(r"setup\.py")
+_SHEBANG = lazy_pattern(
+    r"\A#!\s*\S*(?:/|env\s+(?:-S\s+)?)(?:ba|z|k|da)?sh\b|^#(?:SBATCH|PBS|BSUB|\$) -", re.MULTILINE
+)
+_PACKAGE_TABLE = lazy_pattern(
     r"^(?:Package\s+Version\b.*\n-{3,}|# packages in environment at |#\s+Name\s+Version)", re.MULTILINE
 )
 # A file of a package in the locks of uv, Poetry and PDM. They are two thirds of the text, and decide nothing.
-_FILE_ROW = re.compile(r"^    \{ ?(?:url|file) = \".*$", re.MULTILINE)
+_FILE_ROW = lazy_pattern(r"^    \{ ?(?:url|file) = \".*$", re.MULTILINE)
 # A traceback, an exception with its message, or a line of a logger.
-_ERROR_TEXT = re.compile(
+_ERROR_TEXT = lazy_pattern(
     r"^[^#\n]*(?:Traceback \(most recent call last\)|\b\w+(?:Error|Exception): |\b(?:ERROR|CRITICAL|FATAL)\b[ :\]])",
     re.MULTILINE,
 )

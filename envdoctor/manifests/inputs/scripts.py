@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
@@ -18,8 +19,8 @@ from envdoctor.manifests.restructured_text import is_restructured_text, to_markd
 from envdoctor.manifests.shell import without_prompt
 from envdoctor.manifests.working_directory import repository_of
 
-_CLONE = re.compile(r"git clone\s[^\n;&|]{0,200}?((?:https?://|git@)[\w.@:/-]+)")
-_COMMAND = re.compile(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
+_CLONE = lazy_pattern(r"git clone\s[^\n;&|]{0,200}?((?:https?://|git@)[\w.@:/-]+)")
+_COMMAND = lazy_pattern(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
 
 def _read_block(kind: str, language: str, text: str, name: str, files: Files) -> Document:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
 from envdoctor.manifests.block_actions import BlockReader
@@ -21,16 +22,16 @@ from envdoctor.manifests.mentions import find_mentions
 from envdoctor.manifests.stated_packages import is_condition, stated_install
 
 _KINDS = frozenset({"guide", "text"})
-_HISTORY_NAME = re.compile(r"change|history|release|news|contribut|migrat|upgrad", re.IGNORECASE)
-_INSTALLS = re.compile(
+_HISTORY_NAME = lazy_pattern(r"change|history|release|news|contribut|migrat|upgrad", re.IGNORECASE)
+_INSTALLS = lazy_pattern(
     r"(?:sudo |uv |python3? -m )*pip3? (?:install|sync)\b|(?:uv|pdm|poetry|pixi) (?:sync|install|add)\b"
     r"|python3? setup\.py (?:install|develop)\b|(?:conda|mamba|micromamba) (?:env |install|create|update)"
 )
-_MANIFEST = re.compile(
+_MANIFEST = lazy_pattern(
     r"(?<![\w/.:-])(?:\./)?((?:[\w-]+/)?(?:[\w-]*requirements?[\w.-]*\.txt|[\w-]*env[\w-]*\.ya?ml|pyproject\.toml|setup\.py))\b"
 )
 # A text that leaves open which file lists the packages.
-_OPEN = re.compile(
+_OPEN = lazy_pattern(
     r"\binstall\w*\b[^.`]{0,60}\b(?:dependenc\w+|requirements?|required packages|prerequisites)\b"
     r"|\b(?:dependenc\w+|requirements?|required packages)\b[^.`]{0,40}\b(?:installed|listed|found)\b|安装.{0,10}依赖",
     re.IGNORECASE,
@@ -39,10 +40,12 @@ _USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.
 _LISTS = _USUAL[:3]
 _OF_OTHER_PROJECT = frozenset({"--project", "--directory", "--package", "--script", "--frozen", "--locked"})
 _AS_LOCKED = frozenset({"--frozen", "--locked"})  # which stop without a lock
-_READS_FILE = re.compile(r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py")
-_OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
+_READS_FILE = lazy_pattern(
+    r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py"
+)
+_OTHER_GUIDE = lazy_pattern(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
-_UNREAD = re.compile(rf"{UNREAD_COMMANDS}|\bapptainer\b|\bsingularity\b")
+_UNREAD = lazy_pattern(rf"{UNREAD_COMMANDS}|\bapptainer\b|\bsingularity\b")
 
 
 class _Step(NamedTuple):

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage, UseRunner, UseWorkflowAction
 from envdoctor.manifests.command_parsers import split_image
 from envdoctor.manifests.files import NOT_FOUND, Files
@@ -18,13 +19,13 @@ from envdoctor.manifests.inputs.yaml_nodes import YamlNode, parse_yaml
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.shell_records import is_known
 
-_EXPRESSION = re.compile(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
-_MATRIX_VALUE = re.compile(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
-_OTHER_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_EXPRESSION = lazy_pattern(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
+_MATRIX_VALUE = lazy_pattern(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
+_OTHER_EXPRESSION = lazy_pattern(r"\$\{\{.*?\}\}")
 _MAX_JOBS, _MAX_DEPTH = 50, 3
-_SETUP = re.compile(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
-_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+_SETUP = lazy_pattern(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
+_COMMENT = lazy_pattern(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA = lazy_pattern(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 _LIFECYCLE = (
     "initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand",
     "postAttachCommand",

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import CONTROL, quote
 from envdoctor.redact.output import without_secrets
 from envdoctor.training.launchers import commands
@@ -17,7 +18,7 @@ JOB_FILE = "job.sbatch"
 NUMBER_FILE = "slurm-job"  # in the run directory: the job's number, for `envdoctor watch`
 WAIT_SECONDS = 600  # for the other nodes after one has ended: the first node evaluates, saves and merges alone
 # minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS (sbatch(1), --time)
-TIME = re.compile(r"\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d\d?(:\d\d){0,2}|UNLIMITED|infinite", re.IGNORECASE)
+TIME = lazy_pattern(r"\d+|\d+:\d\d|\d+:\d\d:\d\d|\d+-\d\d?(:\d\d){0,2}|UNLIMITED|infinite", re.IGNORECASE)
 LONG_LINE = 56  # characters; the reason of a longer line is written above it
 # The bundled trainer saves on this signal. verl cannot, and resumes from its last periodic checkpoint.
 WARNING_SIGNAL = {

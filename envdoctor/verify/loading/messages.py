@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.verify.linked_environment import demangle_all
 from envdoctor.verify.loading.records import Outcome
 from envdoctor.verify.probe_process import SIGNAL_MEANINGS, parse_exception
 
 # Warnings of libraries that import successfully but run without their native kernels.
-WARNING = re.compile(
+WARNING = lazy_pattern(
     r"Failed to (import|load)|undefined symbol|cannot open shared object|No module named|None of PyTorch"
     r"|bitsandbytes.*(library|binary|compiled)|native library|[Mm]ock|compiled (using|against) NumPy"
     r"|was compiled|is not compatible|incompatible|GLIBC(XX)?_[\d.]+' not found|Triton.*(not|fail)"
 )
 MAX_WARNINGS = 10
 MAX_MESSAGE = 400  # characters
-LOADER_ERROR = re.compile(
+LOADER_ERROR = lazy_pattern(
     r"(?P<file>/[^\s:]+): undefined symbol: (?P<symbol>[^\s,]+)"
     r"|(?P<library>\S+): cannot open shared object file"
     r"|version `(?P<version>[^']+)' not found"

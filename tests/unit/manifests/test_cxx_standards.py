@@ -33,7 +33,8 @@ SETUPS = {
         NamedStandard(17, 3),
     ),
     "a function that returns without a request": (
-        f"{IMPORT}def get():\n    if getenv('OPS', '0') == '0':\n        return []\n    return ['-std=c++17']", None,
+        f"{IMPORT}def get():\n    if getenv('OPS', '0') == '0':\n        return []\n    return ['-std=c++17']",
+        None,
     ),
     "a function that returns on request": (
         f"{IMPORT}def get():\n    if os.getenv('NO_OPS', '0') == '1':\n        return []\n    return ['-std=c++17']",
