@@ -39,7 +39,7 @@ VERSION = r"v?(?P<version>\d{1,4}(?:\.\d{1,4}){0,3})(?:\.?(?:rc|post|dev|a|b)\d+
 
 def _shapes(*patterns: str) -> tuple[re.Pattern[str], ...]:
     parts = {"NAME": NAME, "KIND": KIND, "VERSION": VERSION}
-    return tuple(re.compile(re.sub("NAME|KIND|VERSION", lambda found: parts[found[0]], each)) for each in patterns)
+    return tuple(lazy_pattern(re.sub("NAME|KIND|VERSION", lambda found: parts[found[0]], each)) for each in patterns)
 
 
 OF_INSTALLATION = lazy_pattern(
