@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.knowledge.cxx_standards import NamedStandard
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.gpu_code import GpuCode
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_index
 
@@ -19,6 +20,7 @@ class OwnBuild(NamedTuple):
     has_pyproject: bool  # without one, an old pip builds without isolation
     standard: NamedStandard | None = None  # of C++, in the flags of setup.py
     torch: str | None = None  # specifier of torch in build-system.requires
+    gpu_code: GpuCode | None = None  # in the flags of setup.py
 
 
 PACKAGE_LIST = "a list of packages without a command"

@@ -10,6 +10,7 @@ from envdoctor.knowledge.cxx_standards import standard_of_setup
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install, OwnBuild
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.gpu_code import gpu_code_of_setup
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_builds import missing_imports, text_of, torch_of_build
 from envdoctor.manifests.pyproject import parse_pyproject, project_requirements
@@ -67,10 +68,11 @@ def _own_builds(install: Install, files: Files, place_of: Callable[[str], str | 
             setup, pyproject = (
                 files.of_project(posixpath.join(place, name), each.line) for name in ("setup.py", "pyproject.toml")
             )
-            imports, standard = missing_imports(setup, pyproject), standard_of_setup(text_of(setup))
-            if imports or standard:
+            imports, text = missing_imports(setup, pyproject), text_of(setup)
+            standard, gpu_code = standard_of_setup(text), gpu_code_of_setup(text)
+            if imports or standard or gpu_code:
                 torch = torch_of_build(text_of(pyproject))
-                yield OwnBuild(each.url, imports, bool(pyproject), standard, torch)
+                yield OwnBuild(each.url, imports, bool(pyproject), standard, torch, gpu_code)
 
 
 def _place(requirement: InstallRequirement, place_of: Callable[[str], str | None]) -> str | None:

@@ -23,6 +23,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     called_needs,
     code_imports,
     companion_builds,
+    compiled_gpus,
     compiled_releases,
     conda_builds,
     conda_names,
