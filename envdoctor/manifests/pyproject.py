@@ -19,8 +19,7 @@ _MACHINE = lazy_pattern(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
 _LINUX = lazy_pattern(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
 # A part of the name of an extra for one kind of accelerator.
 _ACCELERATOR = lazy_pattern(
-    r"(?:^|[-_.])(cpu|gpu|cuda|cu(?:da)?\d{2,3}|rocm|amd|npu|ascend|xpu|hpu|tpu|mps|mlx|metal)(?=[\d.]*(?:[-_.]|$))",
-    re.IGNORECASE,
+    r"(?i)(?:^|[-_.])(cpu|gpu|cuda|cu(?:da)?\d{2,3}|rocm|amd|npu|ascend|xpu|hpu|tpu|mps|mlx|metal)(?=[\d.]*(?:[-_.]|$))"
 )
 _ARM = lazy_pattern(r"aarch64|arm64", re.IGNORECASE)  # the audit of a file without a machine is for x86_64
 _OTHERS_THAN_NVIDIA = frozenset({"cpu", "rocm", "amd", "npu", "ascend", "xpu", "hpu", "tpu", "mps", "mlx", "metal"})

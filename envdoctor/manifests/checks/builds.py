@@ -46,8 +46,7 @@ _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", 
 # From this release on, flash-attn's setup.py limits its jobs by the memory, for which it imports psutil: setup.py of
 # the tags v2.5.3 and v2.5.4, 2026-11-26.
 _LIMITS_ITS_JOBS = ">=2.5.4"
-# Later releases of setuptools serve their own copies of packaging and wheel to a build, because their import extends
-# sys.path: wheels of setuptools 70.3.0 and 71.0.0, 2026-11-26.
+# Later setuptools add their own packaging and wheel to sys.path of a build: wheels of 70.3.0 and 71.0.0, 2026-11-26.
 _WITHOUT_COPIES = "<71"
 # Commands that install the project of the guide with its lock.
 _SYNCS = frozenset({
