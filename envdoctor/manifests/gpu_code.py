@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_CUDA_EXTENSION = re.compile(r"\bCUDAExtension\(")
+from envdoctor.core.patterns import lazy_pattern
+
+_CUDA_EXTENSION = lazy_pattern(r"\bCUDAExtension\(")
 # `-gencode arch=compute_80,code=sm_80`, `code=\"sm_80,compute_80\"`, `code=[sm_80,compute_80]`, and `-arch=sm_80`.
-_CODE = re.compile(r"arch=(compute_\d+[af]?),\s*code=[\\\"'\[]*((?:(?:sm|compute)_\d+[af]?,?)+)")
-_ARCH = re.compile(r"(?:-arch|--gpu-architecture)[= ]((?:sm|compute)_\d+[af]?)")
+_CODE = lazy_pattern(r"arch=(compute_\d+[af]?),\s*code=[\\\"'\[]*((?:(?:sm|compute)_\d+[af]?,?)+)")
+_ARCH = lazy_pattern(r"(?:-arch|--gpu-architecture)[= ]((?:sm|compute)_\d+[af]?)")
 # The build reads the architectures from a variable, the GPU or torch, or computes the flags.
-_COMPUTED = re.compile(
+_COMPUTED = lazy_pattern(
     r"TORCH_CUDA_ARCH_LIST|CUDA_ARCH\w*[\"']|get_arch_list|get_device_capability|get_device_properties|nvidia-smi"
     r"|arch=(?:native|all)|arch=(?:compute_|sm_)?[{%\"']"
 )
