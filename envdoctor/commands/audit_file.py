@@ -222,6 +222,7 @@ def _fixed(  # noqa: PLR0917
         fix=fix,
         included=included,
         unread=audited.result.coverage.unread,
+        index=solver.index if solver else None,
     )
 
 

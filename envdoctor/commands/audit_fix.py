@@ -37,6 +37,7 @@ from envdoctor.manifests.dropped_packages import INSTALLED_LATER, dropped_lines
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.write_back import MANIFESTS
+from envdoctor.resolution.index_facts import IndexFacts
 
 Traces = Sequence[tuple[Guide, GuideTrace]]
 SetTrial = Callable[[Check, Traces], Check]
@@ -240,6 +241,7 @@ def fix_commands(
     fix: Corrections,
     included: Mapping[Path, str],
     unread: Sequence[str] = (),
+    index: IndexFacts | None = None,
 ) -> Outcome:
     """Correct the lines of a guide or a manifest, solve its sets, and write what uv solved.
 
@@ -248,7 +250,7 @@ def fix_commands(
     """
     name, original = source.name, Draft(text, audit)
     draft = with_corrected_lines(original, kind, audit_again)
-    solved = solve_audit(draft.audit, check)
+    solved = solve_audit(draft.audit, check, index)
     usable = [each for each in solved if each.state == "solved"]
     trial = fix.trial_command(source)
     if not original.problems:

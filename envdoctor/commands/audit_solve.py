@@ -16,9 +16,10 @@ from envdoctor.locking.solved_set import Check, SetProblems, SolvedSet
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
 from envdoctor.manifests.added_packages import missing_packages, possible_packages, with_packages
 from envdoctor.manifests.stated_cuda import StatedCuda
+from envdoctor.resolution.index_facts import IndexFacts
 
 
-def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
+def solve_audit(audit: GuideAudit, check: Check, index: IndexFacts | None = None) -> tuple[SolvedSet, ...]:
     """Solve the set of each environment of a guide: without problems, what its steps install today, if it holds."""
     sources, end, spent = read_sources(), time.monotonic() + TOTAL_SECONDS, 0.0
 
@@ -35,13 +36,16 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     if problems_of(audit.findings) or audit.unresolved:
         return tuple(
             solve_with_sources(
-                own, lambda it: solve_with(missing, it, lambda each: solve_set(each, sources, timed, end + spent))
+                own,
+                lambda it: solve_with(
+                    missing, it, lambda each: solve_set(each, sources, timed, end + spent, index=index)
+                ),
             )
             for own in sets
         )
     sets = [with_packages(corrected, missing) for corrected in sets]
     solved = (
-        solve_with_sources(each, lambda it: solve_installed(it, sources, timed, end + spent))
+        solve_with_sources(each, lambda it: solve_installed(it, sources, timed, end + spent, index))
         for each in sets if not each.is_partial
     )  # fmt: skip
     return tuple(each for each in solved if each.state == "solved")
@@ -68,7 +72,9 @@ def solve_with(
     return replace(own, corrected=replace(own.corrected, dropped=(*own.corrected.dropped, *left)))
 
 
-def solve_installed(corrected: CorrectedSet, sources: Sources, check: Check, end: float) -> SolvedSet:
+def solve_installed(
+    corrected: CorrectedSet, sources: Sources, check: Check, end: float, index: IndexFacts | None = None
+) -> SolvedSet:
     """The set of the releases that the steps install today; the one of their requirements if that one has a problem.
 
     What the audit cannot judge for certain, because something was not read, is an error in a set.
@@ -77,5 +83,5 @@ def solve_installed(corrected: CorrectedSet, sources: Sources, check: Check, end
         corrected, own=corrected.installed, wanted=corrected.installed, requirements=corrected.installed,
         oldest_day="", exclude_newer="", is_python_assumed=False, stated_cuda=StatedCuda(),
     )  # fmt: skip
-    solved = solve_set(today, sources, check, end, gives_way=False)
-    return solved if solved.state == "solved" else solve_set(corrected, sources, check, end)
+    solved = solve_set(today, sources, check, end, gives_way=False, index=index)
+    return solved if solved.state == "solved" else solve_set(corrected, sources, check, end, index=index)

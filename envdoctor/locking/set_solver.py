@@ -15,7 +15,7 @@ from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.published import find_release, is_older_than_table
-from envdoctor.knowledge.releases import normalize_name, requirements_of_release
+from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
 from envdoctor.knowledge.versions import minor_of, newest_patch
 from envdoctor.locking.lock import Target
@@ -26,12 +26,13 @@ from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.stated_python import permits
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.torch_sources import may_provide
 
 SOLVE_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 90.0  # of all runs for the sets of a file
 DEFAULT_PYTHON = "3.12"
-_MAX_ATTEMPTS = 6
+_MAX_ATTEMPTS = 12  # one for each release without a wheel, which uv names one by one
 _LINE = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")
 _TRIED = ("3.11", "3.10", "3.9")  # in addition to an assumed Python
 _PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
@@ -46,11 +47,17 @@ class Attempt(Record, frozen=True):
 
 
 class SetSolver:
-    """Runs uv for one set, in a directory with placeholders of the wheels that no reachable source has."""
+    """Runs uv for one set, in a directory with placeholders of the wheels that no reachable source has.
 
-    def __init__(self, corrected: CorrectedSet, sources: Sources, end: float) -> None:
+    With an index, the placeholder of a source archive has the requirements of that archive.
+    """
+
+    def __init__(
+        self, corrected: CorrectedSet, sources: Sources, end: float, index: IndexFacts | None = None
+    ) -> None:
         self.corrected = corrected
         self.sources = sources
+        self.index = index
         self.target = target_of(corrected)
         self.broken = ""  # what rules report about a solution
         self.end = end
@@ -133,13 +140,14 @@ class SetSolver:
         with tempfile.TemporaryDirectory(prefix="envdoctor-solve-") as name:
             folder = Path(name)
             for package, version in self.corrected.contained.items():
-                _write_wheel(folder, package, version)
+                write_wheel(folder, package, version, requirements_of_release(package, version))
             for text in requirements:
                 self._write_source_only(folder, text)
+            named = {normalize_name(Requirement(text).name) for text in requirements}
             for package, version in newest_source_releases("9"):  # in place of an older one that has a wheel
-                _write_wheel(folder, package, version)
+                self._write_wheel(folder, package, version, is_read=package in named)
             for package, version in self.source_only:
-                _write_wheel(folder, package, version)
+                self._write_wheel(folder, package, version)
             attempt = self._run(folder, requirements, options, (*links, name))
             for _ in range(_MAX_ATTEMPTS):
                 newest = partial(self._newest_releases, folder)
@@ -149,7 +157,7 @@ class SetSolver:
                     break
                 self.source_only |= found
                 for package, version in found:
-                    _write_wheel(folder, package, version)
+                    self._write_wheel(folder, package, version)
                 attempt = self._run(folder, requirements, options, (*links, name))
         return attempt
 
@@ -158,7 +166,14 @@ class SetSolver:
         version = text.partition("==")[2]
         release = find_release(requirement.name, version) if version else None
         if release and release.kind == "source":
-            _write_wheel(folder, requirement.name, version)
+            self._write_wheel(folder, requirement.name, version)
+
+    def _write_wheel(self, folder: Path, name: str, version: str, *, is_read: bool = True) -> None:
+        """An empty wheel for every platform, with the requirements that the tables or the index have for it."""
+        texts = requirements_of_release(name, version)
+        if not texts and self.index and is_read:
+            texts = tuple(text for text in self.index.requires(name, version) if parse_requirement(text))
+        write_wheel(folder, name, version, texts)
 
     def _run(
         self, folder: Path, requirements: Sequence[str], options: Sequence[str], links: Sequence[str]
@@ -212,11 +227,6 @@ def with_extras(text: str, extras: Mapping[str, str]) -> str:
     """A requirement with the extras of its package."""
     name = Requirement(text).name
     return f"{name}[{extras[name]}]{text[len(name) :]}" if name in extras and "[" not in text else text
-
-
-def _write_wheel(folder: Path, name: str, version: str) -> None:
-    """An empty wheel for every platform, with the requirements that the tables have for the release."""
-    write_wheel(folder, name, version, requirements_of_release(name, version))
 
 
 def target_of(corrected: CorrectedSet) -> Target:

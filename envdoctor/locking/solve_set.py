@@ -40,6 +40,7 @@ from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without, outdated_limits
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_DROPPED = 4
@@ -58,11 +59,13 @@ def solve_set(
     end: float | None = None,
     *,
     gives_way: bool = True,
+    index: IndexFacts | None = None,
 ) -> SolvedSet:
     """Solve a set: the requirements of the guide as far as no rule changes them, near to the proposed pins.
 
     `check` audits a solution. Where the guide names no Python, further ones are tried. `end` is the time at which the
-    search stops. Without `gives_way`, each requirement keeps its version.
+    search stops. Without `gives_way`, each requirement keeps its version. `index` has the requirements of source
+    archives.
     """
     if not corrected.requirements:
         return _result(corrected, "not-verified", note="there is nothing to solve")
@@ -70,13 +73,14 @@ def solve_set(
         return _result(corrected, "conflict", note=corrected.unfit)
     end = end or time.monotonic() + TOTAL_SECONDS
     for stated in for_stated_cuda(corrected):
-        found = SetSearch(stated, SetSolver(stated, sources, (time.monotonic() + end) / 2), check).as_stated()
+        solver = SetSolver(stated, sources, (time.monotonic() + end) / 2, index)
+        found = SetSearch(stated, solver, check).as_stated()
         if found and found.state == "solved":
             return _for_other_python(found, corrected.python)
     searches = []
     for python in likely_pythons(corrected):
         for_python = replace(corrected, python=python)
-        search = SetSearch(for_python, SetSolver(for_python, sources, end), check)
+        search = SetSearch(for_python, SetSolver(for_python, sources, end, index), check)
         found = search.as_stated()
         if found and found.state == "solved":
             return _for_other_python(found, corrected.python)
@@ -86,7 +90,7 @@ def solve_set(
     search, found = searches[0]
     if gives_way:
         found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
-        found = found or _without_image(search, sources, check)
+        found = found or _without_image(search, sources, check, index)
     found = found or search.conflicting()
     if found.state != "solved" and corrected.is_python_assumed and _depends_on_python(found.note):
         note = f"could not be solved here, state the Python with --python: {found.note}"
@@ -274,8 +278,12 @@ class SetSearch:
         return None
 
     def _as_printed(self, solved: SolvedSet, attempt: Attempt) -> SolvedSet:
-        """The set with all packages that its lines install today: another day or order can bring other ones."""
-        again = self.solver.as_printed((*requirement_lines(solved), *solved.built), self.backend)
+        """The set with all packages that its lines install today: another day or order can bring other ones.
+
+        What is built after the set brings its own requirements, which can break it.
+        """
+        pins = (*requirement_lines(solved), *solved.built, *solved.corrected.built_later)
+        again = self.solver.as_printed(pins, self.backend)
         found = again if again.versions else attempt
         return replace(solved, versions=found.versions, required_by=found.required_by)
 
@@ -323,13 +331,13 @@ class SetSearch:
         return replace(result, implied=implied, built=dependencies)
 
 
-def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:
+def _without_image(search: SetSearch, sources: Sources, check: Check, index: IndexFacts | None) -> SolvedSet | None:
     """The set that replaces packages of the image, which pins of the guide exclude; None if none solves it."""
     corrected, conflict = search.corrected, search.conflict
     replaced = [f"{name}=={version}" for name, version in corrected.contained.items() if name in conflict]
     if not replaced:
         return None
-    solved = solve_set(replace(corrected, contained={}, is_python_assumed=False), sources, check)
+    solved = solve_set(replace(corrected, contained={}, is_python_assumed=False), sources, check, index=index)
     dropped = tuple(
         DroppedPackage(text, f"of {corrected.image}, which the guide replaces: {conflict}") for text in replaced
     )

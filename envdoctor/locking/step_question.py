@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import find_release, published_releases
+from envdoctor.knowledge.releases import leading_name
 from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.locking.lock import Target
 from envdoctor.locking.step_placeholders import newest_source_releases, wheels_of_torch_index
@@ -39,6 +40,11 @@ class StepQuestion(NamedTuple):
     day: str
     with_dependencies: bool
     is_of_uv: bool = False
+
+    @property
+    def names(self) -> set[str]:
+        """The packages that the step names."""
+        return {leading_name(text) for text in self.requirements}
 
     @property
     def has_own_torch(self) -> bool:

@@ -32,7 +32,7 @@ from envdoctor.locking.step_conflicts import (
     requiring_requirements,
     without_wheels,
 )
-from envdoctor.locking.step_placeholders import placeholder_requirements
+from envdoctor.locking.step_placeholders import newest_source_releases, placeholder_requirements
 from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question, with_unknown_branches
 from envdoctor.locking.step_selection import companion_first, dependencies_first, keep_installed
 from envdoctor.locking.step_series import is_older, names_of_pip, pin_of, series, takes_prerelease
@@ -304,8 +304,7 @@ class UvStepSolver:
         """
         if question.python != self.python:  # other releases have wheels for it
             self.python, self.built, self.older = question.python, set(), set()
-        named = {leading_name(text) for text in question.requirements}
-        if named <= {leading_name(pin) for pin in self.current}:
+        if question.names <= {leading_name(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
             if attempt.lines and {pin_of(line) for line in attempt.lines} <= self.current:
                 return attempt
@@ -346,7 +345,8 @@ class UvStepSolver:
             return []
         platform = question.platform.partition("-")[0]
         texts: Iterable[str] = placeholder_requirements(name, version)
-        if not texts and self.index and (name, version) in self.built | self.older:
+        is_named = name in question.names and (name, version) in newest_source_releases(question.day or "9")
+        if not texts and self.index and (is_named or (name, version) in self.built | self.older):
             texts = self.index.requires(name, version)
         parsed = [(text, parse_requirement(text)) for text in texts]
         own_torch = "torch" if version.endswith(f"+{INSTALLED}") and question.has_own_torch else ""

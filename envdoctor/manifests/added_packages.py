@@ -21,7 +21,9 @@ ABSENT_NAMES = frozenset({"RUN070", "RUN078", "RUN222"})  # with the last releas
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
 FAILING_BUILDS = "RUN223"
 _NAME = lazy_pattern(r"[\w.-]+")
-_ADDRESS = lazy_pattern(r"git\+https?://")
+_HAS_PACKAGES = lazy_pattern(
+    r"the (?:image|module) |what contains torch"
+)  # of other releases, or all that is missing
 _IF_IT_FAILS = lazy_pattern(r"If it fails, install (.+)\.$")
 _EXACT = lazy_pattern(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
@@ -39,11 +41,14 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
 
 
 def possible_packages(findings: Sequence[Finding]) -> list[str]:
-    """The packages whose modules programs import, and that only a repository which was not read can bring."""
+    """The packages whose modules programs import, and that only a part which was not read can bring.
+
+    Nothing is added to an image or to modules of a cluster: these have many packages.
+    """
     found: list[str] = []
     for each in findings:
         unread = [item.value for item in each.evidence if item.fact == "not read"]
-        if each.id == "RUN181" and each.status == "unknown" and unread and all(map(_ADDRESS.match, unread)):
+        if each.id == "RUN181" and each.status == "unknown" and unread and not any(map(_HAS_PACKAGES.match, unread)):
             named = _IF_IT_FAILS.search(each.fix)
             found += re.split(r", | and ", named[1]) if named else []
     return [each for each in dict.fromkeys(found) if _NAME.fullmatch(each) and each not in _BUILT]

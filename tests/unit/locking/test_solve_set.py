@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from support.cases import each_case
+from support.fixed_index import FixedIndex
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
@@ -270,3 +271,16 @@ def test_a_missing_package_that_excludes_the_pins_is_left_out(sources: Sources) 
 def test_a_release_for_newer_pythons_is_not_built(name: str, version: str, python: str, expected: bool) -> None:
     """uv states that the wheels of such a release are not usable, as for one that has only a source archive."""
     assert needs_newer_python(name, version, python) is expected
+
+
+def test_what_is_built_after_a_set_limits_it(sources: Sources) -> None:
+    """Deepspeed 0.8.3 has no wheel. Its archive requires pydantic, and its import fails with pydantic 2."""
+    index = FixedIndex()
+    index.requirements["deepspeed 0.8.3"] = ["pydantic", 'triton; extra == "x"']
+    pins = ("deepspeed==0.8.3", "numpy==1.26.4")
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.10", requirements=pins, wanted=pins)
+    solved = solve_set(corrected, sources, index=index)
+    assert (solved.state, solved.note) == ("solved", "")
+    (limited,) = [text for text in solved.corrected.requirements if text.startswith("pydantic==")]
+    assert limited.startswith("pydantic==1.")
+    assert solved.versions["deepspeed"] == "0.8.3"

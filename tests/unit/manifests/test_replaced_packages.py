@@ -13,7 +13,11 @@ from support.resolved_guides import audit, found
 from support.source_packages import write_sdist
 
 from envdoctor.commands.audit_file import audit_file
+from envdoctor.locking.step_placeholders import newest_source_releases
 from envdoctor.locking.step_solver import UvStepSolver
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.resolver import ResolverTarget
+from envdoctor.resolution.step import StepProblem
 
 
 def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, tmp_path: Path) -> None:
@@ -149,6 +153,19 @@ def test_uv_builds_an_older_release_that_accepts_what_is_installed(
         solver.index.requirements[f"scan-kernels {version}"] = [text]
     result = audit(tmp_path, sh("uv venv --python 3.10", "uv pip install torch==2.6.0", step), solver)
     assert [each.line for each in found(result, "RUN010")] == replaced
+
+
+def test_the_newest_source_archive_brings_what_it_requires(solver: UvStepSolver, tmp_path: Path) -> None:
+    """flash-attn has no wheel, and its archive requires einops: programs can import it."""
+    solver.index = FixedIndex()
+    newest = next(version for name, version in newest_source_releases("9") if name == "flash-attn")
+    solver.index.requirements[f"flash-attn {newest}"] = ["torch", "einops"]
+    write_wheel(tmp_path / "wheels", "einops", "0.8.2")
+    requirement = parse_install_requirement("flash-attn", 1)
+    assert requirement
+    solution = solver(StepProblem((requirement,), (), (), {}, ResolverTarget("x86_64", "3.11")))
+    assert solution
+    assert solution.versions.keys() >= {"flash-attn", "einops", "torch"}
 
 
 def test_an_installed_release_stays_where_a_later_step_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:

@@ -141,12 +141,16 @@ def test_programs_that_a_text_names(text: str, tmp_path: Path) -> None:
 
 SOURCES = {  # what is not read, and the packages that a set has for a question about it
     ("git+https://a.b/c.git (line 3)",): ["einops", "six"],
+    ("what `pip install -r requirements.txt` requires (line 4)", "the conda package faiss (line 2)"): [
+        "einops",
+        "six",
+    ],
     ("git+https://a.b/c.git (line 3)", "the image a/b (line 1)"): [],
 }
 
 
 @each_case("sources", [*SOURCES])
-def test_a_set_has_what_only_an_unread_repository_can_bring(sources: tuple[str, ...]) -> None:
+def test_a_set_has_what_only_a_part_that_is_not_read_can_bring(sources: tuple[str, ...]) -> None:
     question = Finding(
         id="RUN181", cause="dependency-pin-violated", status="unknown", message="train.py imports einops",
         evidence=tuple(Evidence("not read", each, "README.md") for each in sources),
