@@ -83,6 +83,9 @@ class ModuleValues:
                 self._run(each.body, is_conditional=is_conditional)
             elif isinstance(each, ast.Try) or (isinstance(each, ast.If) and self._finds_file(each.test)):
                 self._run(each.body, is_conditional=is_conditional)
+                for handler in each.handlers if isinstance(each, ast.Try) else ():  # it can add to a list
+                    changes = [inner for inner in handler.body if not isinstance(inner, ast.Assign | ast.AnnAssign)]
+                    self._run(changes, is_conditional=True)
             elif isinstance(each, ast.If):
                 is_main = "__main__" in ast.unparse(each.test)
                 for part in (each.body, each.orelse):

@@ -53,6 +53,9 @@ SCRIPTS: dict[str, tuple[str, str, list[str]]] = {
         ["torch==2.4.0"],
     ),
     "a function that reads a file": (FUNCTION, "install_requires=read('base.txt')", ["peft==0.13.0"]),
+    "a handler that sets the list": (
+        "try:\n    a = ['torch']\nexcept OSError:\n    a = []", "install_requires=a", ["torch"],
+    ),
     "a file that is there": (PRESENT, "install_requires=a", ["torch==2.4.0"]),
     "a function that returns before it reads a file": (
         FUNCTION.replace("    with", "    return ['six']\n    with"), "install_requires=read('absent.txt')", ["six"],
@@ -65,6 +68,10 @@ UNREAD: dict[str, tuple[str, str, str]] = {
     "a list": ("", "install_requires=f()", "`install_requires = f()` (line 3)"),
     "a condition": (
         "a = ['torch']\nif X:\n    a.append('apex')", "install_requires=a", "`a.append('apex')` (line 4): it depends",
+    ),
+    "a handler": (
+        "a = ['torch']\ntry:\n    import cv2\nexcept ImportError:\n    for each in ['x']:\n        a.append(f(each))",
+        "install_requires=a", "`a.append(f(each))` (line 7): it depends",
     ),
     "a file that is absent": (
         "import os\na = []\nif os.path.isfile('req.txt'):\n    a = open('req.txt').readlines()", "install_requires=a",
