@@ -171,8 +171,13 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
-        likeness = _SAME_NAME if name.startswith("test_") else _LIKENESS
-        other = _alike(name, [*map(posixpath.basename, alike)], likeness)
+        stem = posixpath.splitext(name)[0]
+        started = {checkout.script(each) for each in context.guide.launches if each.line}  # by steps of their own
+        others = [
+            base for each in alike
+            if is_alike(stem, posixpath.splitext(base := posixpath.basename(each))[0]) or each not in started
+        ]  # fmt: skip
+        other = _alike(name, others, _SAME_NAME if name.startswith("test_") else _LIKENESS)
         nearest = f"{folder}/{other}" if other else ""
     else:
         nearest = "" if folder else _other_name(context, checkout, launch, code)

@@ -154,6 +154,16 @@ def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None
         assert [each.fix for each in found] == ([f"Start {fix}, if it is the script that is meant."] if fix else [])
 
 
+def test_the_script_of_another_step_is_not_the_one_that_is_meant(checkout: Path) -> None:
+    for name in ("run_7b_small", "run_13b_small", "run_large_7b"):
+        (checkout / "scripts").mkdir(exist_ok=True)
+        (checkout / f"scripts/{name}.sh").write_text("\n")
+    commands = ("pip install torch==2.8.0", "bash scripts/run_large_7b.sh", "bash scripts/run_large_7b_small.sh")
+    assert [each.fix for each in _scripts(checkout, *commands)] == [
+        "Start scripts/run_7b_small.sh, if it is the script that is meant."
+    ]
+
+
 def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
     install, start = "pip install torch==2.8.0", "bash ./run_zeros.sh"
     for folder, lines in ((f"{checkout.name}/scripts", [5]), (f"{checkout.name}/absent", []), ("scripts", [])):
