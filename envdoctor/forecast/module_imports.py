@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from envdoctor.core.import_guards import permits_absence
 from envdoctor.core.patterns import lazy_pattern
@@ -39,6 +40,8 @@ class ModuleImports:
         self.tops = frozenset(module.partition(".")[0] for module in self.paths)
         self._parsed: dict[str, tuple[CodeImport, ...]] = {}
         self._matching: dict[str, frozenset[str]] = {}
+        self._loaded: dict[tuple[str, bool], dict[str, None]] = {}
+        self._first: dict[tuple[str, ...], dict[str, CodeImport]] = {}
         self._bytes = 0
 
     def loaded(self, module: str, *, is_certain: bool = False) -> dict[str, None]:
@@ -46,18 +49,41 @@ class ModuleImports:
 
         With `is_certain` without those that it loads only where an optional package is there.
         """
+        if (module, is_certain) not in self._loaded:
+            self._loaded[module, is_certain] = self._load(module, is_certain=is_certain)
+        return self._loaded[module, is_certain]
+
+    def _load(self, module: str, *, is_certain: bool) -> dict[str, None]:
         found: dict[str, None] = {}
-        waiting = [module]
+        waiting = deque([module])
+        queued, named = {module}, set[str]()
         while waiting and len(found) < MAX_MODULES:
-            current = waiting.pop(0)
-            if current in found or current not in self.paths:
+            current = waiting.popleft()
+            if current not in self.paths:
                 continue
             found[current] = None
             for each in self.imports_of(current):
                 if each.top in self.tops and not (is_certain and each.is_optional):
                     full = f"{each.module}.{each.name}" if each.name else each.module
-                    waiting += [*_parents(each.module), each.module, *([full] if full in self.paths else [])]
+                    above = () if each.module in named else (*_parents(each.module), each.module)
+                    named.add(each.module)
+                    for one in (*above, full):
+                        if one not in queued:
+                            queued.add(one)
+                            waiting.append(one)
         return found
+
+    def first_imports(self, starts: Iterable[str]) -> Mapping[str, CodeImport]:
+        """The first import of each top-level module that loading these modules certainly runs."""
+        key = tuple(starts)
+        if key not in self._first:
+            found: dict[str, CodeImport] = {}
+            for module in dict.fromkeys(each for start in key for each in self.loaded(start, is_certain=True)):
+                for each in self.imports_of(module):
+                    if not each.is_optional:
+                        found.setdefault(each.top, each)
+            self._first[key] = found
+        return self._first[key]
 
     def loaded_files(self, package: str) -> dict[str, int]:
         """The files that `import` of the package runs, with their order."""
@@ -95,17 +121,19 @@ class ModuleImports:
         Another one can be a substitute, which the package loads without an optional package.
         """
         defined = re.compile(rf"^(?:class|def|async def)[ \t]+({'|'.join(sorted(names))})\b", re.MULTILINE)
+        matching = self.matching(defined)
         modules: dict[str, list[str]] = {}
         for module, path in self.paths.items():
-            if path in self.matching(defined):
+            if path in matching:
                 for name in set(defined.findall(self.sources.read(path))):
                     modules.setdefault(name, []).append(module)
         return (each[0] for each in modules.values() if len(each) == 1 and each[0].startswith(f"{package}."))
 
     def other_files(self) -> Iterator[str]:
         """The files of the modules, without tests, scripts and optional parts."""
+        scripts = self.matching(_SCRIPT)
         for path in self.paths.values():
-            if not _OTHER.search(path) and path not in self.matching(_SCRIPT):
+            if not _OTHER.search(path) and path not in scripts:
                 yield path
 
     def matching(self, pattern: re.Pattern[str]) -> frozenset[str]:

@@ -125,12 +125,11 @@ def _own_words(imports: ModuleImports) -> frozenset[str]:
 
 
 def _loaded_imports(imports: ModuleImports, user: Pin, installed: InstalledSet) -> Iterator[_Import]:
-    """The imports that `import` of a package runs, and those of the modules that code imports."""
+    """The first import of each module that `import` of a package runs, and that the modules that code imports run."""
     of_code = imports.modules_of(each for each in installed.imports if each.top in imports.tops)
     starts: dict[UseKind, Sequence[str]] = {"import": imports.starts(user.name), "code": of_code}
     for kind, modules in starts.items():
-        for module in dict.fromkeys(each for start in modules for each in imports.loaded(start, is_certain=True)):
-            yield from ((kind, each) for each in imports.imports_of(module) if not each.is_optional)
+        yield from ((kind, each) for each in imports.first_imports(modules).values())
 
 
 def _required(names: SetNames, user: Pin) -> frozenset[str]:
