@@ -97,11 +97,16 @@ def parse_json(data: bytes, base: str) -> list[File]:
         digest = metadata.get("sha256", "") if isinstance(metadata, dict) else "" if metadata else None
         files.append(
             _file(
-                item.filename, urljoin(base, item.url), item.requires_python or "", digest,
+                item.filename, _joined(base, item.url), item.requires_python or "", digest,
                 yanked=item.yanked is not False, uploaded=item.upload_time,
             )
         )  # fmt: skip
     return files
+
+
+def _joined(base: str, url: str) -> str:
+    """A URL of a page; urljoin takes as long as all else that is done for a file."""
+    return url if url.startswith("https://") else urljoin(base, url)
 
 
 def parse_html(text: str, base: str) -> list[File]:
