@@ -202,7 +202,9 @@ class BlockReader:
         """The actions of a script of the repository that a command runs."""
         before = self.directory.current
         script = self.directory.script(command, files)
-        if not script and self.directory.folders:  # a guide leaves out steps such as `cd ..`
+        program = started_program(command)
+        # A guide leaves out steps such as `cd ..`.
+        if not script and (self.directory.folders or (program and self.directory.folders_of(program.script))):
             script = self.directory.script(command, self.directory.own_files)
             self.directory.current = self.directory.start if script else before
         if script and (command.line, script) not in self.running:

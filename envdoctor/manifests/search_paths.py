@@ -14,6 +14,9 @@ _FINDERS = lazy_pattern(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
 _VARIABLE = lazy_pattern(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
 _ENTERED = lazy_pattern(r"(?m)^[ \t$]*cd[ \t]+([\w./-]+)[ \t]*$")
 _OWN_VALUE = lazy_pattern(r"\$\{?PYTHONPATH\b.*|\.?/?|\$\{?PWD\}?/?|\$\(pwd\)?/?|\{?\$?env:PYTHONPATH\}?")
+# A directory of the project: `ROOT="$(cd "$(dirname "$0")" && pwd)"`, `ROOT=$PWD`, `ROOT=$(git rev-parse ...)`.
+_OWN_DIRECTORY = r"(?m)^[ \t]*(?:export[ \t]+)?{}=.*(?:\bpwd\b|\$\{{?PWD\b|\bdirname\b|BASH_SOURCE|rev-parse)"
+_NAME = lazy_pattern(r"\$\{?([A-Za-z_]\w*)\}?/?")
 _SAME = frozenset({"abspath", "realpath", "normpath", "str", "Path", "resolve", "absolute", "as_posix", "fspath"})
 _CURRENT = frozenset({"os.getcwd()", "os.curdir", "Path.cwd()", "pathlib.Path.cwd()"})
 _MAX_DEPTH = 20  # of nested expressions
@@ -47,7 +50,9 @@ def names_other_directories(text: str, paths: Collection[str]) -> bool:
                 joined = posixpath.normpath(posixpath.join(entered, inner)) if entered in paths else inner
                 inner = "" if joined == "." else joined
             has_files = any(path.startswith(f"{inner}/") for path in paths)
-            if not _OWN_VALUE.fullmatch(each) and inner and not has_files:
+            name = _NAME.fullmatch(each)
+            is_own = _OWN_VALUE.fullmatch(each) or (name and re.search(_OWN_DIRECTORY.format(name[1]), text))
+            if not is_own and inner and not has_files:
                 return True
     return False
 

@@ -183,8 +183,12 @@ class WorkingDirectory:
         return folders if script and is_there else ()
 
     def _root_of(self, script: str) -> tuple[Path, ...]:
-        """The root of the project for a script below it, after steps in a directory that a build makes."""
-        folders = self.own_files.folders_at(self.own_files.root_place) if self.place and "/" in script else ()
+        """The root of the project for a script below it, after steps in a directory that a build makes or a clone.
+
+        A reader returns from the clone of another project, which a block before enters, to scripts of this one.
+        """
+        is_left = bool(self.place) or (self.place is None and self.is_later_block)
+        folders = self.own_files.folders_at(self.own_files.root_place) if is_left and "/" in script else ()
         return tuple(each for each in folders if is_file(each / script))
 
     @property

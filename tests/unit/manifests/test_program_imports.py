@@ -139,6 +139,15 @@ def test_directories_of_sys_path(added: str, checkout: Path) -> None:
     assert bool(found) is SEARCH_PATHS[added]
 
 
+@each_case("block, is_found", [("```\n```sh\n", True), ("", False)])
+def test_a_later_block_runs_a_script_after_one_in_another_clone(block: str, is_found: bool, checkout: Path) -> None:
+    (checkout / "scripts").mkdir(exist_ok=True)
+    (checkout / "scripts/run.sh").write_text("cd project\npython figures.py\n")
+    (checkout / "project/figures.py").write_text("import torch, plots\n")
+    steps = ("git clone https://a.b/c/other.git", "cd other", "make", f"{block}bash scripts/run.sh")
+    assert bool(audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", *steps))) is is_found
+
+
 PATHS = {  # values of PYTHONPATH, and whether their modules are all known
     ".": True,
     "$PWD:$PYTHONPATH": True,
@@ -157,6 +166,12 @@ def test_directories_of_pythonpath(value: str, checkout: Path) -> None:
     for commands in ((install, f'PYTHONPATH="{value}" {start}'), (f"export PYTHONPATH={value}", install, start)):
         found = audit_imports(checkout / "README.md", sh(*commands))
         assert bool(found) is PATHS[value], commands
+
+
+@each_case(("value", "is_found"), [('"$(cd "$(dirname "$0")" && pwd)"', True), ("/opt/code", False), ("", False)])
+def test_pythonpath_with_a_variable(value: str, is_found: bool, checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0", f"ROOT={value}", "export PYTHONPATH=$ROOT:$PYTHONPATH", "python train.py")
+    assert bool(audit_imports(checkout / "README.md", text.replace("ROOT=\n", ""))) is is_found
 
 
 @each_case(("value", "is_found"), [("..", True), ("$PYTHONPATH:../", True), ("../other", False), ("../..", False)])
