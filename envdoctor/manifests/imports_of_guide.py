@@ -23,6 +23,7 @@ MAGIC = lazy_pattern(r"\s*[%!]")  # of notebooks
 _COLAB = lazy_pattern(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = lazy_pattern(r"\w+(?:\.\w+)*")
 _NAMED = lazy_pattern(r"[`(](?:python3? (?:-u )?)?([\w./-]+\.py)(?: [^`()]*)?[`)]")
+_LAUNCHED = lazy_pattern(r"[`(]python3? (?:-u )?([\w./-]+\.py)(?: [^`()]*)?[`)]")
 _CONDA = lazy_pattern(r"(?:conda|env)[\w.-]*\.ya?ml")
 _MAX_NAMED = 20
 MAX_IMPORTS = 40  # that are compared with the wheels
@@ -99,6 +100,11 @@ def named_programs(context: GuideContext) -> tuple[Launch, ...]:
     names = {path: posixpath.basename(path) for path in checkout.paths}
     folders = {posixpath.dirname(path) for path, name in names.items() if is_manifest(name) or _CONDA.fullmatch(name)}
     programs = {each.program.script: each for each in checkout.programs}
+    launched = {posixpath.normpath(name) for line in guide.lines for name in _LAUNCHED.findall(line)}
+    programs |= {
+        each: Launch(0, each, Program(script=each), (checkout.root,))
+        for each in launched & checkout.paths - programs.keys()
+    }
     started = {checkout.script(each) for each in guide.launches if each.line}
     found: dict[str, Launch] = {}
     for number, line in enumerate(guide.lines, 1):

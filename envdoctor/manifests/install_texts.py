@@ -60,10 +60,10 @@ def _lines_of_guide(text: str) -> Iterator[str]:
 
 
 def names_in_text(names: Collection[str], text: str) -> bool:
-    """Whether a text names one of the packages, in any notation."""
+    """Whether a text names one of the packages, in any notation: matplotlib-inline and stubs lack their modules."""
     parts = (re.split(r"[-_.]+", name) for name in names if "://" not in name)
     spellings = ("[-_. ]?".join(map(re.escape, each)) for each in parts)
-    pattern = "|".join(rf"(?<![\w-])(?:{each})(?![\w])" for each in spellings)
+    pattern = "|".join(rf"(?<![\w-])(?:{each})(?!\w|-(?:inline|stubs)\b)" for each in spellings)
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 

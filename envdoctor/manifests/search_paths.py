@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from envdoctor.core.patterns import lazy_pattern
+from envdoctor.manifests.own_names import name_key
 
 _FINDERS = lazy_pattern(r"\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
 _VARIABLE = lazy_pattern(r"""\bPYTHONPATH[ \t]{0,3}\+?=[ \t]{0,3}["']?([^\s"';&|`]{1,300})""")
@@ -37,10 +38,11 @@ def added_directories(tree: ast.Module, text: str, path: str, root: Path) -> tup
     return not all(inside), tuple("" if each == "." else each for each in found)
 
 
-def names_other_directories(text: str, paths: Collection[str]) -> bool:
+def names_other_directories(text: str, paths: Collection[str], own_names: Collection[str] = ()) -> bool:
     """Whether a text sets PYTHONPATH to a directory that a checkout with these paths does not have: a clone.
 
-    `..` is relative to the directory that the last `cd` before it enters.
+    `..` is relative to the directory that the last `cd` before it enters. A path of the target machine to the project
+    ends with one of its names: `/path/to/project`.
     """
     for match in _VARIABLE.finditer(text):
         for each in match[1].split(":"):
@@ -52,6 +54,7 @@ def names_other_directories(text: str, paths: Collection[str]) -> bool:
             has_files = any(path.startswith(f"{inner}/") for path in paths)
             name = _NAME.fullmatch(each)
             is_own = _OWN_VALUE.fullmatch(each) or (name and re.search(_OWN_DIRECTORY.format(name[1]), text))
+            is_own = is_own or name_key(inner.rpartition("/")[2]) in own_names
             if not is_own and inner and not has_files:
                 return True
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -25,7 +26,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import hosting_service, launches_of_code, named_programs
 from envdoctor.manifests.install_texts import names_in_text, names_spelled_out
-from envdoctor.manifests.program_launches import NOTEBOOK
+from envdoctor.manifests.program_launches import NOTEBOOK, Launch, Program
 from envdoctor.manifests.search_paths import names_other_directories
 from envdoctor.manifests.unread_sources import (
     UnreadSource,
@@ -38,6 +39,8 @@ from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.rules.registry import Problem, rule
 
 IMPORT_SYSTEM = "https://docs.python.org/3/reference/import.html#searching"
+_KERNEL = (UnreadSource(0, "the packages of the kernel of the notebook"),)
+_MIN_WORD = 5  # letters of a word that is not in many names
 _MAX_MODULES = 12  # that the index is requested for
 _MAX_EVIDENCE = 3
 _MAX_PART = 2  # more than a half of the modules of the programs are not those of another environment
@@ -93,8 +96,8 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         yield from uninstalled_modules(context, given, f"{checkout.guide_text}\n{checkout.manifest_text}")
     yield from _of_services(context, checkout)
     reached = _by_module(checkout.reached((*context.guide.launches, *launches_of_code(context))))
-    if not any(each.is_open for each in sources):
-        yield from _of_named_programs(context, index, state, (given, reached))
+    unread = [each for each in sources if each.is_open]
+    yield from _of_further_programs(context, index, state, (given, reached), unread)
     missing = dict(_missing_of(context, reached, given))
     if not missing or _is_for_further_packages(context, reached, given):
         return
@@ -102,7 +105,8 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
     brought = frozenset[str]().union(*(each.packages for each in sources))
     open_sources = [each for each in sources if each.is_open]
-    missing = {top: each for top, each in missing.items() if not _is_given(top, brought)}
+    urls = " ".join(each.text for each in open_sources if "://" in each.text)
+    missing = {top: each for top, each in missing.items() if not _is_given(top, brought) and not _is_of(top, urls)}
     is_most = len(missing) * _MAX_PART > len(reached)
     if is_most and not (is_read and _is_for_programs(context, reached, given)):
         return  # the programs run in another environment
@@ -132,24 +136,48 @@ def _by_module(reached: Iterable[ReachedImport]) -> dict[str, ReachedImport]:
     return found
 
 
-def _of_named_programs(
-    context: GuideContext, index: IndexFacts, state: EnvironmentState, known: tuple[set[str], Collection[str]]
+def _of_further_programs(
+    context: GuideContext,
+    index: IndexFacts,
+    state: EnvironmentState,
+    known: tuple[set[str], Collection[str]],
+    sources: Sequence[UnreadSource],
 ) -> Iterator[Problem]:
-    """The modules that only programs import which the text names, and that no file of the checkout states.
+    """The modules that only the notebook imports that installs packages, or programs that the text names.
 
-    `known` are the packages of the steps, and the modules of the programs that commands start.
+    No file of the checkout states them. `known` are the packages of the steps, and the modules of the programs that
+    commands start. Unknown if a source is not read: the kernel of a notebook can have packages of its own.
     """
     checkout, (given, started) = context.guide.checkout, known
-    programs = named_programs(context)
+    notebook = _own_notebook(context)
+    programs = notebook or named_programs(context)
     reached = _by_module(checkout.reached(programs)) if checkout and programs else {}
     further = {top: each for top, each in reached.items() if top not in started}
-    missing = dict(_missing_of(context, further, given))
+    missing = dict(_missing_of(context, further, given | context.guide.of_project))
     if checkout is None or len(missing) * _MAX_PART > len(reached):  # of another environment
         return
-    for top, each in missing.items():
-        is_stated = names_in_text(names_of_module(top), checkout.manifest_text)
-        if not is_stated and (package := _package(context, index, state, top, each)):
-            yield replace(_missing(context, top, each, package), status="warning")
+    if notebook and "torch" in missing:  # the kernel has an environment for such code
+        return
+    text = checkout.manifest_text
+    missing = {top: each for top, each in missing.items() if not names_in_text(names_of_module(top), text)}
+    packages = {top: _package(context, index, state, top, each) for top, each in missing.items()}
+    found = {top: package for top, package in packages.items() if package}
+    sources = (*_KERNEL, *sources) if notebook else sources
+    if found and sources:
+        yield _question(context, missing, found, sources)
+        return
+    for top, package in found.items():
+        yield replace(_missing(context, top, missing[top], package), status="warning")
+
+
+def _own_notebook(context: GuideContext) -> tuple[Launch, ...]:
+    """The notebook with install steps, as a program; none if a service hosts it."""
+    name, checkout = context.guide.name, context.guide.checkout
+    is_other = checkout is None or not name.endswith(NOTEBOOK) or hosting_service(context.guide.lines)
+    if checkout is None or is_other or any(each.program.is_notebook for each in context.guide.launches):
+        return ()
+    script = checkout.relative(checkout.folder / posixpath.basename(name))
+    return (Launch(0, name, Program(script=script), (checkout.root,)),)
 
 
 def _is_for_further_packages(context: GuideContext, reached: Collection[str], names: set[str]) -> bool:
@@ -243,6 +271,12 @@ def _is_given(top: str, names: Collection[str]) -> bool:
     return not names_of_module(top).isdisjoint(names)
 
 
+def _is_of(top: str, urls: str) -> bool:
+    """Whether the name of a repository has a word of a module: gradual-warmup-lr has warmup_scheduler."""
+    words = {word.lower() for word in re.findall(rf"[A-Za-z]{{{_MIN_WORD},}}", top)}
+    return not words.isdisjoint(re.findall(r"[a-z]+", urls.lower()))
+
+
 def _package(
     context: GuideContext, index: IndexFacts, state: EnvironmentState, top: str, each: ReachedImport
 ) -> str | None:
@@ -266,7 +300,7 @@ def _sets_path(context: GuideContext, each: ReachedImport) -> bool:
     checkout = context.guide.checkout
     readme = checkout.text("README.md") if checkout else ""
     text = "\n".join((each.launch.command, *context.guide.lines, readme))
-    return checkout is not None and names_other_directories(text, checkout.paths)
+    return checkout is not None and names_other_directories(text, checkout.paths, checkout.own_names())
 
 
 def _missing(context: GuideContext, top: str, each: ReachedImport, package: str) -> Problem:
@@ -328,6 +362,7 @@ def _question(
 ) -> Problem:
     """All modules that what was read does not install, with the parts that can bring them and were not read."""
     first = missing[next(iter(found))]
+    is_notebook = first.launch.program.is_notebook and len(first.chain) == 1
     more = len(missing) - len(found) if len(found) == _MAX_MODULES else 0
     places = [f"{top} ({missing[top].place})" for top in found]
     modules = f"{', '.join(places)} and {more} more modules" if more > 0 else join_words(places)
@@ -343,5 +378,5 @@ def _question(
         ),
         f"Run this in the finished environment. If it fails, install {join_words(packages)}.",
         guide_command(shell_command("python -c {}", f"import {', '.join(found)}")),
-        line=first.launch.line or sources[0].line or last_step(context),
+        line=first.launch.line or (is_notebook and first.statement.line) or sources[0].line or last_step(context),
     )

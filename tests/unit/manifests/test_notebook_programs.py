@@ -132,3 +132,19 @@ def test_the_lock_of_the_project_has_the_packages(readme: str, missing: int, che
     result = _audit(checkout, _notebook(*CODE))
     assert [each.id for each in result.findings] == ["RUN181"] * missing
     assert f"those of {'pyproject.toml' if missing else 'uv.lock'}, as no cell" in coverage_text(result)
+
+
+@each_case("cells, named, is_found", [
+    (("!pip install torch==2.8.0", "import torch\nimport plots\n"), "", True),
+    (("!pip install torch==2.8.0", "import torch\nimport plots\n"), "plots-inline==1.0\n", True),
+    (("!pip install torch==2.8.0", "import torch\nimport plots\n"), "plots==1.0\n", False),
+    (("!pip install torch==2.8.0", "import torch\nfrom IPython import display\n"), "", False),
+    (("!pip install torch==2.8.0", "import plots, tables\n"), "", False),  # most are those of the kernel
+    (("!pip install chain", "import torch\nimport plots, chain\n"), "", False),  # and so is torch
+])  # fmt: skip
+def test_a_notebook_with_install_cells(cells: tuple[str, ...], named: str, is_found: bool, checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text(f"torch==2.8.0\n{named}")
+    found = [each for each in _audit(checkout, _notebook(*cells)).findings if each.id == "RUN181"]
+    assert [(each.status, "the kernel of the notebook" in each.message) for each in found] == [
+        ("unknown", True)
+    ] * is_found

@@ -155,6 +155,7 @@ PATHS = {  # values of PYTHONPATH, and whether their modules are all known
     "$(pwd)/project": True,
     "./Other:$PYTHONPATH": False,
     "$HOME/code/other": False,
+    "/path/to/plot-project": True,
     "third_party/other": False,
 }
 
@@ -162,6 +163,7 @@ PATHS = {  # values of PYTHONPATH, and whether their modules are all known
 @each_case("value", [*PATHS])
 def test_directories_of_pythonpath(value: str, checkout: Path) -> None:
     (checkout / "third_party/other").mkdir(parents=True, exist_ok=True)  # a submodule that is not there
+    (checkout / "pyproject.toml").write_text("[project]\nname = 'plot-project'\n")
     install, start = "pip install torch==2.8.0", "python train.py"
     for commands in ((install, f'PYTHONPATH="{value}" {start}'), (f"export PYTHONPATH={value}", install, start)):
         found = audit_imports(checkout / "README.md", sh(*commands))
@@ -291,6 +293,22 @@ def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> N
     assert not audit_imports(checkout / "README.md", text)
     (checkout / "other-requirements.txt").unlink()
     assert audit_imports(checkout / "README.md", text)
+
+
+@each_case("repository, is_found", [("gradual-plots-lr", False), ("gradual-lines-lr", True)])
+def test_a_repository_whose_name_has_a_word_of_the_module(repository: str, is_found: bool, checkout: Path) -> None:
+    steps = ("pip install torch==2.8.0", f"pip install git+https://github.com/a/{repository}.git", "python train.py")
+    assert bool(audit_imports(checkout / "README.md", sh(*steps))) is is_found
+
+
+@each_case("named, is_found", [("`python figures/app.py`", True), ("`figures/app.py`", False)])
+def test_the_text_starts_a_program_next_to_a_repository_that_is_not_read(
+    named: str, is_found: bool, checkout: Path
+) -> None:
+    write_files(checkout, {"figures/app.py": "import torch, chain\n", "train.py": "import torch\n"})
+    steps = sh("pip install torch==2.8.0 git+https://github.com/a/other.git", "python train.py")
+    found = audit_imports(checkout / "README.md", f"{steps}\nStart the demo with {named}.\n", chain="1.0")
+    assert [each.status for each in found] == (["unknown"] if is_found else [])
 
 
 def test_most_modules_are_those_of_another_environment(checkout: Path) -> None:
