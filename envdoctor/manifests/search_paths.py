@@ -53,8 +53,11 @@ def names_other_directories(text: str, paths: Collection[str], own_names: Collec
                 inner = "" if joined == "." else joined
             has_files = any(path.startswith(f"{inner}/") for path in paths)
             name = _NAME.fullmatch(each)
-            is_own = _OWN_VALUE.fullmatch(each) or (name and re.search(_OWN_DIRECTORY.format(name[1]), text))
-            is_own = is_own or name_key(inner.rpartition("/")[2]) in own_names
+            is_own = (
+                _OWN_VALUE.fullmatch(each)
+                or (name and re.search(_OWN_DIRECTORY.format(name[1]), text))
+                or name_key(inner.rpartition("/")[2]) in own_names
+            )
             if not is_own and inner and not has_files:
                 return True
     return False
