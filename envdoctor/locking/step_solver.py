@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.core.patterns import lazy_pattern
-from envdoctor.download.sources import Sources, uv_arguments, uv_environment
+from envdoctor.download.sources import Sources, index_url, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import leading_name, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import newest_patch
 from envdoctor.locking.placeholders import write_wheel
@@ -80,6 +80,8 @@ class UvStepSolver:
         self.older: set[tuple[str, str]] = set()  # further ones, of which uv selects one
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
         self.newest: dict[tuple[object, ...], set[tuple[str, str]]] = {}
+        indexes = map(index_url, (sources.index, *sources.extra_indexes))
+        self.requests_again = any(each.startswith("http") for each in indexes)  # uv keeps the pages of PyPI alone
         self.left = TOTAL_SECONDS
         self.other: UvStepSolver | None = None
 
@@ -300,11 +302,12 @@ class UvStepSolver:
     def _run(self, question: StepQuestion) -> _Attempt:
         """Run uv, without the network where that gives releases that this command has resolved already.
 
-        Without the network, uv takes older releases in place of those whose metadata it has not read.
+        Without the network, uv takes older releases in place of those whose metadata it has not read. It keeps
+        what it reads from PyPI, see CACHE_SETTINGS, so that a run with the network takes no longer.
         """
         if question.python != self.python:  # other releases have wheels for it
             self.python, self.built, self.older = question.python, set(), set()
-        if question.names <= {leading_name(pin) for pin in self.current}:
+        if self.requests_again and question.names <= {leading_name(pin) for pin in self.current}:
             attempt = self._compile(question, "--offline")
             if attempt.lines and {pin_of(line) for line in attempt.lines} <= self.current:
                 return attempt

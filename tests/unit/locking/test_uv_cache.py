@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.local_packages import Index, serve, write_wheel
 
-from envdoctor.locking import uv
+from envdoctor.core.processes import CompletedProcess
+from envdoctor.download.sources import Sources
+from envdoctor.locking import step_solver, uv
+from envdoctor.locking.step_question import StepQuestion
 
 
 def test_a_second_run_requests_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +31,26 @@ def test_a_second_run_requests_nothing(tmp_path: Path, monkeypatch: pytest.Monke
             assert "warning" not in done.output
             index.requests, requests = [], index.requests
     assert not requests
+
+
+@each_case(
+    "index, are_offline",
+    [
+        ("", [False]),
+        ("https://mirror.example/simple", [True, False]),  # it can lack the headers, and uv does not keep its pages
+    ],
+)
+def test_a_step_is_solved_once_where_uv_keeps_the_pages(
+    index: str, are_offline: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[list[str]] = []
+
+    def run(arguments: list[str], **_: object) -> CompletedProcess:
+        runs.append([str(each) for each in arguments])
+        return CompletedProcess((), 1, 0, timed_out=False, seconds=0.1, output="error: No solution found")
+
+    monkeypatch.setattr(step_solver, "run_uv", run)
+    solver = step_solver.UvStepSolver(Sources(index=index))
+    solver.current = {"alpha==1.0"}
+    solver.solve(StepQuestion(("alpha",), (), (), (), (), "3.12", "x86_64-manylinux_2_35", "", True))
+    assert ["--offline" in each for each in runs] == are_offline
