@@ -137,6 +137,7 @@ FAULTS = [
     ("TRL006", V4, "peft 0.16.0, kernels 0.10.4"),
     ("DS001", OLD, "deepspeed 0.14.0"),
     ("DS002", OLD, "deepspeed 0.14.2, torch 2.4.0+cu121, torchvision 0.19.0, triton 3.0.0"),
+    ("DS003", OLD, "deepspeed 0.14.3, numpy 2.0.0, torch 2.3.1, triton 2.3.1, torchvision 0.18.1"),
     ("RAY001", V4, "ray 2.48.0, click 8.3.1"),
     ("CUDNN001", V4, f"{T291}, timm 1.0.0, nvidia-cudnn-cu12 9.10.2.21"),
     ("CUDNN002", V4, f"{T291}, sglang 0.5.8, nvidia-cudnn-cu12 9.10.2.21"),

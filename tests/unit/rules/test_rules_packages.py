@@ -241,6 +241,7 @@ BROKEN = [
     ("autoawq 0.2.9, transformers 4.57.1", "HF010", "error"),
     ("deepspeed 0.14.0, torch 2.4.0+cu121", "DS001", "error"),
     ("deepspeed 0.14.2, torch 2.4.0+cu121", "DS002", "error"),
+    ("deepspeed 0.14.3, numpy 2.0.0", "DS003", "error"),
     ("flashinfer-python 0.5.3, flashinfer-cubin 0.5.2", "PKG012", "error"),
     ("torch 2.7.0+cu128, triton 3.3.0, pytorch-triton 3.4.0+gitae848267", "PKG013", "warning"),
     ("torch 2.9.0+cu128, verl 0.7.0, vllm 0.13.0", "VERL001", "info"),
@@ -308,7 +309,7 @@ def test_an_older_transformers_works_with_the_installed_torch(torch: str, releas
 
 def test_the_torch_that_transformers_checks_for_counts_not_that_of_its_extras() -> None:
     cases = {"torch 2.1.0, transformers 4.57.6": False, "torch 2.0.1, transformers 4.57.6": True,
-             "torch 1.13.1, transformers 4.50.0": False}  # fmt: skip
+             "torch 2.0.1, transformers 4.50.0": True, "torch 1.13.1, transformers 4.49.0": False}  # fmt: skip
     for text, reported in cases.items():
         findings = findings_by_id(make_machine([H100]), stack_of(text))
         assert ("PKG008" in findings) == reported, text
