@@ -225,7 +225,7 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
     if len(text) > 600:
         return None
     if match := PINNED.match(text) or TREE_ROW.match(text) or CONDA_EXPORT.match(text):
-        return match[1], match[2], f"{match[3]} conda" if match.re is CONDA_EXPORT else "=="
+        return match[1], match[2], f"{match[3]} conda" if match.re.pattern == CONDA_EXPORT.pattern else "=="
     if match := AT_URL.match(text):
         wheel = first_group(r"/[A-Za-z0-9_.]{1,80}?-(\d[\w.+!%]{0,60}?)-(?:py|cp)\d[^/]{0,120}\.whl", match[2])
         return match[1], wheel.replace("%2B", "+"), "=="
