@@ -73,7 +73,7 @@ PADDLE_FIX = (
     "Install the paddlepaddle-gpu of a newer CUDA release from Paddle's index: each CUDA release has its own builds."
 )
 # Of `ray status`.
-GPU_DEMAND = lazy_pattern(r"\{'GPU': [\d.]{1,8}[^}\n]{0,200}\}(?: \* \d+ \(\w+\))?: (\d+\+?) pending")
+GPU_DEMAND = lazy_pattern(r"\{[^}\n]{0,200}'GPU': [\d.]{1,8}[^}\n]{0,200}\}(?: \* \d+ \(\w+\))?: (\d+\+?) pending")
 RAY_FIX = (
     "Ray counts a node's GPUs when it starts there: run these commands on each node, where Ray is started. If a GPU "
     "is listed and the variable is empty, unset it, then stop and start Ray there. If none is listed, add a node "

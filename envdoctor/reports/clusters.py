@@ -167,8 +167,8 @@ def _record_job(section: Section, fields: dict[str, str]) -> None:
 RAY_LINE = lazy_pattern(
     r"[\d.]+(?:[KMGT]?i?B)?\s?/\s?[\d.]+\s?(?:[KMGT]i?B )?\s?(?:CPU|GPU|memory|object_store_memory|TPU|node:\S+)\b"
     r"|\d+ [\w.-]+$|GCS request time|Node Provider non_terminated|(?:Node status|Resources|Healthy:|Active:|Idle:"
-    r"|Pending:|Recent failures:|Total Usage:|Usage:|Demands:|Total Demands:|Total Constraints:"
-    r"|\((?:no [\w ]+)\))$"
+    r"|Pending:|Recent failures:|Total Usage:|Usage:|(?:Pending |Total )?Demands:|Total Constraints:"
+    r"|From request_resources:|\((?:no [\w ]+)\))$"
 )
 RAY_ACCELERATOR = lazy_pattern(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|accelerator_type):([A-Z][\w-]{1,20})$")
 

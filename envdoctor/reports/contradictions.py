@@ -8,7 +8,7 @@ from envdoctor.reports.collect_env import DRIVER_VERSION
 from envdoctor.reports.section import Line, Section, is_version, truth_of
 
 # Sections that print what is installed. Logs and sentences also name earlier or wanted versions.
-MEASURED = ("collect_env", "pip freeze", "pip list", "uv pip list", "conda list", "nvidia-smi")
+MEASURED = ("collect_env", "sglang check_env", "pip freeze", "pip list", "uv pip list", "conda list", "nvidia-smi")
 # The packages whose versions the rules compare with that of torch.
 PACKAGES = (
     "torch", "torchvision", "torchaudio", "triton", "vllm", "transformers", "trl", "flash-attn", "xformers", "numpy",
@@ -39,13 +39,17 @@ def _values(lines: list[Line], sections: list[Section]) -> Iterator[tuple[str, s
         elif line.key == "is cuda available" and (truth := truth_of(line.value)) is not None:
             yield "CUDA available", str(truth), f"line {line.number + 1}"
     for section in sections:
-        if not section.kind.startswith(MEASURED):
-            continue
-        if (driver := section.facts.get("driver.version")) and driver.value:
-            yield "driver", str(driver.value), section.kind
-        for name in PACKAGES:
-            for version in section.versions.get(name, ()):
-                yield name, version, section.kind
+        if section.kind.startswith(MEASURED):
+            yield from _values_of_section(section)
+
+
+def _values_of_section(section: Section) -> Iterator[tuple[str, str, str]]:
+    for name, path in (("driver", "driver.version"), ("torch", "stack.torch.version")):
+        if (fact := section.facts.get(path)) and fact.value:
+            yield name, str(fact.value), section.kind
+    for name in PACKAGES:
+        for version in section.versions.get(name, ()):
+            yield name, version, section.kind
 
 
 def _agree(one: str, other: str) -> bool:

@@ -60,7 +60,8 @@ PREFIXES = (
         r"\[?(?:task )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:]{0,3}"
     ),  # Kubernetes, GitHub Actions
     lazy_pattern(r"\[\d{1,4},\d{1,5}\]<std(?:out|err)>:\s?"),  # `mpirun --tag-output`
-    lazy_pattern(r"std(?:out|err): "),
+    lazy_pattern(r"std(?:out|err)(?:: | [FP](?: |$))"),  # the second of a container runtime
+    lazy_pattern(rf"\[[\w.-]{{1,60}}\]\[{LEVEL}\] - "),  # Hydra: `[2025-08-01 10:00:00,123][train][INFO] - `
     lazy_pattern(
         rf"[\w(][^\t]{{0,40}}?{TAB}\S[^\t]{{0,40}}?{TAB}(?={ISO_DAY})"
     ),  # job and step, of `gh run view --log`
@@ -82,7 +83,7 @@ PREFIXES = (
 PREFIX_STARTS = frozenset("#[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 # Fast check: a line that starts with a letter and does not match has no prefix.
 WORD_PREFIX = lazy_pattern(
-    rf"{TAB}{ISO_DAY}|\||^std(?:out|err): |^[A-Z][a-z]{{2}} | - [A-Z]{{4,7}} - |^[A-Z]{{4,7}}:",
+    rf"{TAB}{ISO_DAY}|\||^std(?:out|err)(?:: | [FP]\b)|^[A-Z][a-z]{{2}} | - [A-Z]{{4,7}} - |^[A-Z]{{4,7}}:",
 )
 
 

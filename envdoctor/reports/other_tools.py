@@ -57,6 +57,7 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
 DCGM_NAME = lazy_pattern(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
 DCGM_FIELD = lazy_pattern(r"(?:\|\s*\|\s*)?(PCI Bus ID|Device UUID): (\S{8,60})(?:\s*\|)?$")
 DCGM_DIAG = lazy_pattern(r"\| (?:DCGM Version|GPU Device IDs Detected) |\| [^|]{0,40}\| (?:GPU\d+: )?(?:Pass|Skip)\b")
+DCGM_DIAG_START = lazy_pattern(r"Successfully ran diagnostic for group|\| Diagnostic\s+\| Result\s+\|")
 
 
 def parse_dcgmi(lines: list[Line]) -> Section | None:
@@ -87,10 +88,12 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
         elif driver := first_group(r"^\| Driver Version Detected\s+\| (\d{3}\.[\d.]{2,12})", line.text):
             section.kind = "dcgmi diag"
             section.set_fact("driver.version", driver)
+        elif DCGM_DIAG_START.match(line.text):
+            section.kind = "dcgmi diag"
         elif "Device Information" not in line.text and not DCGM_DIAG.match(line.text):
             continue
         section.consumed.add(line.number)
-    return section if section.gpus or section.facts else None
+    return section if section.gpus or section.facts or section.kind == "dcgmi diag" else None
 
 
 GPUSTAT_HEADER = lazy_pattern(

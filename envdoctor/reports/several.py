@@ -13,7 +13,7 @@ from envdoctor.reports.gpus import parse_gpu_list
 from envdoctor.reports.nvidia_smi import parse_nvidia_smi_table
 from envdoctor.reports.package_lists import list_kind, parse_package_lists, parse_tagged_packages
 from envdoctor.reports.section import Line, first_group, is_missing
-from envdoctor.reports.tool_reports import parse_env_list
+from envdoctor.reports.tool_reports import parse_env_list, parse_sglang_check_env
 
 # Two reports of collect_env describe different environments if they differ in one of these.
 IDENTITY = (
@@ -21,6 +21,12 @@ IDENTITY = (
     "is cuda available",
 )  # fmt: skip
 MIN_SHARED = 3  # of these keys; a quoted line of a report is not a second report
+# The rows of sglang's check_env with the same content.
+IN_CHECK_ENV = {
+    "pytorch": "pytorch version", "python": "python version", "cuda driver version": "nvidia driver version",
+    "cuda available": "is cuda available",
+}  # fmt: skip
+CHECK_ENV_ROWS = 24  # from its first one to that of torch: one for each group of GPUs
 ENV_LIST_TORCH = lazy_pattern(r"[-*] `?PyTorch version(?: \((?:GPU|accelerator)\?\))?`?: (\S+)", re.IGNORECASE)
 # The packages whose versions distinguish two lists. Lists of different packages describe one environment.
 COMPARED_PACKAGES = ("torch", "vllm", "transformers", "sglang", "trl", "flash-attn", "xformers", "numpy")
@@ -102,18 +108,29 @@ def _blocks(lines: list[Line], starts: list[int], read: Callable[[list[Line]], B
 
 def _collect_env(lines: list[Line]) -> list[Block]:
     starts = [place for place, line in enumerate(lines) if line.key == "pytorch version" and line.text[0] == "P"]
-    return _different(_blocks(lines, starts, _read_collect_env), MIN_SHARED)
+    starts += _check_env_starts(lines)
+    return _different(_blocks(lines, sorted(starts), _read_collect_env), MIN_SHARED)
 
 
-def _read_collect_env(lines: list[Line]) -> Block:
+def _check_env_starts(lines: list[Line]) -> list[int]:
+    """The first lines of reports of sglang's check_env: `Python:` above `PyTorch:`."""
+    rows = [place for place, line in enumerate(lines) if line.key == "python" and line.value[:1].isdecimal()]
+    return [place for place in rows if any(line.key == "pytorch" for line in lines[place : place + CHECK_ENV_ROWS])]
+
+
+def _read_collect_env(lines: list[Line]) -> Block | None:
     identity: dict[str, str] = {}
     for line in lines:
-        if line.key in IDENTITY and not is_missing(line.value):
-            identity.setdefault(line.key, line.value)
-    section = parse_collect_env(lines)
+        key = IN_CHECK_ENV.get(line.key, line.key)
+        if key in IDENTITY and not is_missing(line.value):
+            identity.setdefault(key, line.value.split(" ")[0] if key == "python version" else line.value)
+    if "pytorch version" not in identity:
+        return None
+    section = parse_collect_env(lines) if lines[0].key == "pytorch version" else parse_sglang_check_env(lines)
     consumed = section.consumed if section else set()
     consumed = consumed | parse_tagged_packages(lines, "").consumed | parse_gpu_list(lines, "").consumed
-    return Block(f"torch {lines[0].value} (line {lines[0].number + 1})", identity, frozenset(consumed))
+    name = f"torch {identity['pytorch version']} (line {lines[0].number + 1})"
+    return Block(name, identity, frozenset(consumed))
 
 
 def _env_lists(lines: list[Line]) -> list[Block]:

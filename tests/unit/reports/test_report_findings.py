@@ -22,6 +22,7 @@ CONTRADICTIONS = {
     "pip list": ("\nPackage Version\n------- -------\nnumpy   2.1.2\ntorch   2.9.0\n", "torch"),
     "conda": ("\n[conda] torch   2.9.0   pypi_0   pypi\n", "torch"),
     "driver": ("\nNvidia driver version: 999.65.06\n", "driver"),
+    "sglang": ("\nCUDA available: True\nCUDA Driver Version: 570.86.15\nPyTorch: 2.9.0\nsglang: 0.5.5\n", "torch"),
 }
 NO_GPU = {
     "Is CUDA available": "False",

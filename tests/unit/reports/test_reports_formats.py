@@ -72,6 +72,7 @@ def excerpt(name: str) -> str:
         ("uv-install", "pip install", {"stack.torch.version": "2.7.1+cu128", "stack.torch.cuda": "12.8"}, []),
         ("rocm-smi-all", "rocm-smi", {"gpus": "absent", "driver.version": "unreadable"}, []),
         ("dcgmi-null", "dcgmi discovery", {}, [None]),
+        ("dcgmi-failed", "dcgmi diag", {}, []),
         ("dcgmi-h800", "dcgmi discovery", {}, ["NVIDIA H800", "NVIDIA H800"]),
         ("dcgmi-list", "dcgmi discovery", {}, ["Quadro RTX 5000", "Quadro RTX 5000"]),
         ("kubectl-node", "kubectl describe node", {}, ["NVIDIA A100 SXM4 80GB"] * 8),

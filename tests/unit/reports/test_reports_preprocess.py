@@ -51,6 +51,8 @@ WRAPPINGS: dict[str, Callable[[int, str], str]] = {
     "torchrun": lambda _, line: f"[rank0]: {line}",
     "vllm process": lambda _, line: f"(EngineCore_DP0 pid=1959996) {line}",
     "kubernetes": lambda _, line: f"2025-10-30T21:54:45.622419515Z {line}",
+    "container runtime": lambda _, line: f"2025-10-30T21:54:45.622419515Z stdout F {line}",
+    "hydra": lambda _, line: f"[2025-10-30 21:54:45,622][env.report][INFO] - {line}",
     "logging": lambda _, line: f"2025-10-30 21:54:45,628 - {line}",
     "tags": lambda _, line: f"[task 2025-07-01T05:06:30.004+00:00] [train] [stdout] {line}",
     "stacked": lambda _, line: f"vllm-1  | (APIServer pid=7) 2025-10-30T21:54:45.622Z {line}",
