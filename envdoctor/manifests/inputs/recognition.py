@@ -9,7 +9,6 @@ from typing import Any
 from envdoctor.core.decoding import parse_toml
 from envdoctor.core.errors import BadInput
 from envdoctor.core.patterns import lazy_pattern
-from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
 from envdoctor.manifests.files import Files
@@ -17,7 +16,13 @@ from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, w
 from envdoctor.manifests.inputs.notebook_programs import with_notebook_program
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.project_programs import with_programs
-from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
+from envdoctor.manifests.inputs.records import (
+    STANDARD_INPUT,
+    Document,
+    NothingToAudit,
+    OtherCommandsInput,
+    PackageSet,
+)
 from envdoctor.manifests.inputs.steps_of_text import with_steps_of_text
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml, yaml_error
 from envdoctor.manifests.markdown import Block
@@ -33,6 +38,7 @@ EXPECTED = (
     "file, a Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
 )
 HINT = "envdoctor audit ."  # finds the manifests of the directory
+REPORT_START = 20_000  # characters that decide whether a text is an environment report
 Reader = Callable[[str, str, Files], Document]
 
 _GUIDE_NAME = lazy_pattern(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
@@ -95,8 +101,7 @@ def _starts_as(is_format: Callable[[Block], bool]) -> Callable[[str], bool]:
 
 
 def _reject_error_text(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
-    hint = shell_command("envdoctor explain {}", "-" if name == STANDARD_INPUT else name)
-    raise BadInput(f"{name} is an error text or a log", expected=EXPECTED, hint=hint)
+    raise OtherCommandsInput(f"{name} is an error text or a log", "envdoctor explain {}", name, expected=EXPECTED)
 
 
 def _read_explicit(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
@@ -104,13 +109,18 @@ def _read_explicit(text: str, name: str, files: Files) -> Document:  # noqa: ARG
 
 
 def unknown_content(name: str, text: str) -> BadInput:
-    """The error for a text of no known format, or of nothing but comments."""
+    """The error for a text of no known format, for an environment report, or for nothing but comments."""
+    from envdoctor.reports import parse_report
+
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
         return NothingToAudit(
             f"there is no requirement or install step in {name} ({len(text.splitlines())} lines)",
             expected=EXPECTED,
             hint=HINT,
         )
+    if kinds := parse_report(text[:REPORT_START]).kinds:
+        message = f"{name} is an environment report ({', '.join(kinds)})"
+        return OtherCommandsInput(message, "envdoctor check --from-report {}", name, expected=EXPECTED)
     # Without a line of the file, which may be a link to a secret.
     return BadInput(f"{name} has no known format ({len(text.splitlines())} lines)", expected=EXPECTED, hint=HINT)
 

@@ -6,17 +6,31 @@ from typing import NamedTuple
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Stack
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.guide import Guide
 
-STANDARD_INPUT = "standard input"
+STANDARD_INPUT = "standard input"  # name of a text that is not a file
 
 
 class NothingToAudit(BadInput):
     """An input without content that decides anything, for which "no problems found" would be misleading."""
 
 
-STANDARD_INPUT = "standard input"  # name of a text that is not a file
+class OtherCommandsInput(BadInput):
+    """A text that another command reads. `command` has `{}` for the file, and the hint is the command."""
+
+    def __init__(self, message: str, command: str, file: str, *, expected: str) -> None:
+        super().__init__(
+            message, expected=expected, hint=shell_command(command, "-" if file == STANDARD_INPUT else file)
+        )
+        self.command = command
+
+    def with_file(self, file: str) -> OtherCommandsInput:
+        """The error with the path of the file, of which the readers have the name."""
+        return OtherCommandsInput(self.message, self.command, file, expected=self.expected)
+
+
 OTHER = "other"  # origin: a repository, a URL or a directory, whose releases no index has
 
 

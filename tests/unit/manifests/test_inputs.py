@@ -93,6 +93,10 @@ REJECTED = {
     ".env": ("COLOUR=red\n", "has no known format"),
     "main.c": ("int main(void) {\n  return 0;\n}\n", "has no known format"),
     "run.log": ("step 1\nTraceback (most recent call last):\n  x\nValueError: y\n", "is an error text or a log"),
+    "report.txt": (
+        "PyTorch version: 2.8.0+cu128\nIs debug build: False\nCUDA used to build PyTorch: 12.8\n",
+        "is an environment report (collect_env (PyTorch))",
+    ),
     "web.txt": ("flask==3.0.0\ngunicorn\n", "nothing in "),
     "pyproject.toml": ('[project]\nname = "web"\nversion = "1"\ndependencies = ["flask==3.0.0"]\n', "nothing in "),
     "empty.txt": ("# later\n", "there is no requirement or install step in empty.txt (1 lines)"),
@@ -109,6 +113,16 @@ def test_unknown_and_undecided_content_is_an_error(name: str, tmp_path_factory: 
     assert message in raised.value.message
     assert raised.value.expected
     assert raised.value.hint
+
+
+@each_case(("name", "command"), [("run.log", "explain"), ("report.txt", "check --from-report")])
+def test_the_command_for_another_input_names_the_file(
+    name: str, command: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("other")
+    with pytest.raises(BadInput) as raised:
+        audit(directory, name, REJECTED[name][0])
+    assert raised.value.hint == f"envdoctor {command} {directory / name}"
 
 
 def test_a_hook_skips_files_of_unknown_packages(tmp_path: Path) -> None:
