@@ -81,11 +81,21 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
         is_absent = text == listed.get(name) and is_newer_than_table(name, public_part(pinned))
         if not is_absent and (name not in chosen or not (is_proposed or is_permitted)):
             continue
-        corrected = corrected.with_requirement(name, text)
+        limited = _with_limit(name, str(permitted), version) if is_permitted and name in chosen else text
+        corrected = replace(
+            corrected.with_requirement(name, text),
+            wanted=corrected.with_requirement(name, limited).wanted,
+            own=corrected.with_requirement(name, limited).own,
+        )
     failing = {
         each.evidence[0].fact: each.fix for each in findings if each.id == FAILING_BUILDS and not each.remedies
     }
     return replace(corrected, failing_builds=failing) if failing else corrected
+
+
+def _with_limit(name: str, permitted: str, version: str) -> str:
+    """The range of a file until a release with all names, as other packages can exclude exactly this one."""
+    return f"{name}{','.join(filter(None, (permitted, f'<={version}')))}"
 
 
 def _is_refused(stated: StatedCuda, findings: Sequence[Finding]) -> bool:
