@@ -30,7 +30,7 @@ def solve_with_sources(corrected: CorrectedSet, solve: Solve) -> SolvedSet:
     solved = solve(_with_lines(corrected, _lines_of(fitting)))
     if fitting and _changes(solved):
         own = solve(corrected)
-        solved, fitting, misfits = _one_by_one(corrected, fitting, own, solve)
+        solved, fitting, misfits = _one_by_one(corrected, fitting, (own, solved), solve)
         unfit |= misfits
     replaced: set[str] = set()
     for each in unfit if solved.state == "solved" else ():
@@ -44,13 +44,17 @@ def solve_with_sources(corrected: CorrectedSet, solve: Solve) -> SolvedSet:
 
 
 def _one_by_one(
-    corrected: CorrectedSet, sources: Sequence[SourceProject], own: SolvedSet, solve: Solve
+    corrected: CorrectedSet, sources: Sequence[SourceProject], known: tuple[SolvedSet, SolvedSet], solve: Solve
 ) -> tuple[SolvedSet, list[SourceProject], dict[SourceProject, str]]:
-    """The set with each project that changes nothing of `own`; these projects, and the reasons against the others."""
+    """The set with each project that changes nothing of it; these projects, and the reasons against the others.
+
+    `known` are the sets without projects and with all of them.
+    """
+    own, together = known
     solved, fitting = own, list[SourceProject]()
     misfits: dict[SourceProject, str] = {}
     for each in sources if own.state == "solved" else ():
-        tried = solve(_with_lines(corrected, _lines_of([*fitting, each])))
+        tried = together if len(sources) == 1 else solve(_with_lines(corrected, _lines_of([*fitting, each])))
         reasons = [reason for name, reason in _changes(tried).items() if name not in _changes(own)]
         if reasons:
             misfits[each] = f"{each.release} does not fit: {reasons[0].removeprefix(GAVE_WAY)}"

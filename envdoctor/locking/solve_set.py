@@ -79,7 +79,8 @@ def solve_set(
             return _for_other_python(found, corrected.python)
     searches = []
     for python in likely_pythons(corrected):
-        for_python = replace(corrected, python=python)
+        is_audited = python == corrected.python  # for which the audit found releases without a wheel
+        for_python = replace(corrected, python=python, source_only=corrected.source_only if is_audited else ())
         search = SetSearch(for_python, SetSolver(for_python, sources, end, index), check)
         found = search.as_stated()
         if found and found.state == "solved":
