@@ -1,11 +1,19 @@
-"""Reads METADATA of a wheel without downloading it: from its .metadata file (PEP 658), else with range requests."""
+"""Reads METADATA of a wheel without downloading it: from its .metadata file (PEP 658), else with range requests.
+
+What is read of it is kept in the cache.
+"""
 
 from __future__ import annotations
 
 import configparser
+import contextlib
 import re
 from typing import NamedTuple
 
+import msgspec
+
+from envdoctor.core.cached_files import cached_file, keep
+from envdoctor.core.files import read_file
 from envdoctor.download.http_client import HttpClient, RequestFailed, verify_sha256
 from envdoctor.environment.metadata import parse_head
 from envdoctor.knowledge.releases import normalize_name
@@ -14,6 +22,7 @@ from envdoctor.package_index.remote_wheel import RemoteWheel
 from envdoctor.package_index.simple_index import File
 
 METADATA_BYTES = 4 << 20
+FOLDER = "wheel-metadata"  # change the name when Metadata changes
 
 
 class Metadata(NamedTuple):
@@ -25,8 +34,21 @@ class Metadata(NamedTuple):
     urls: tuple[str, ...] = ()  # of the project: home page, repository
 
 
+# Created here: see simple_index.py.
+_KEPT = msgspec.msgpack.Decoder(Metadata)
+
+
 def read_metadata(client: HttpClient, file: File) -> Metadata:
     """Read METADATA of a wheel; raises RequestFailed where it does not match the wheel's name."""
+    path = cached_file(FOLDER, file.name, "msgpack", f"{file.url} {file.metadata}")
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return _KEPT.decode(read_file(path))
+    metadata = _request(client, file)
+    keep(path, msgspec.msgpack.encode(metadata))
+    return metadata
+
+
+def _request(client: HttpClient, file: File) -> Metadata:
     data = None
     if file.metadata is not None:
         try:
