@@ -36,7 +36,7 @@ from envdoctor.manifests.inputs.locked_wheels import audit_python
 from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies, synced_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
-from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, OtherCommandsInput
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
 from envdoctor.manifests.joint_solutions import solvable_pins
 from envdoctor.manifests.stated_python import StatedTarget, stated_target
 from envdoctor.manifests.trial_records import EnvironmentTrial
@@ -172,10 +172,7 @@ def audit_text(
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
     files = Files(project_folder(path), *platforms, on_disk=on_disk)
-    try:
-        document = read_input(text, path.name, files, platforms[0])
-    except OtherCommandsInput as error:
-        raise error.with_file(target) from None
+    document = read_input(text, path.name, files, platforms[0], target)
     if document.paths:
         stated = stated_target(path, document, text, python)
         stated = stated._replace(earlier=earlier_steps(path, document, platforms))

@@ -66,12 +66,15 @@ _ERROR_TEXT = lazy_pattern(
 )
 
 
-def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> Document:
-    """Read an input. `platform` is the CPU architecture that lock files are judged for.
+def read_input(text: str, name: str, files: Files, platform: str = "x86_64", path: str = "") -> Document:
+    """Read an input. `platform` is the CPU architecture that lock files are judged for, `path` that of the file.
 
     Raises BadInput for content of no known format, and for content that its format does not allow.
     """
-    document = _read(text, name, files, platform)
+    try:
+        document = _read(text, name, files, platform)
+    except OtherCommandsInput as error:
+        raise error.with_file(path or name) from None
     if name != STANDARD_INPUT:
         document = with_steps_of_text(document, scripts.files_of_guide(text, name, files))
     return with_notebook_program(with_programs(document, name, files), name, files, read_input)
