@@ -20,10 +20,11 @@ TIMED_OUT = lazy_pattern(
     r"OpType=(?P<operation>\w+)(?:, NumelIn=(?P<elements>\d+))?[^)]*?Timeout\(ms\)=(?P<milliseconds>\d+)"
 )
 PROGRESS = lazy_pattern(
-    r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?Rank (?P<rank>\d+)\][^\n]*?last enqueued(?: NCCL)? work: "
+    r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?Rank (?P<rank>\d+)\][^\n]*?[Ll]ast enqueued(?: NCCL)? work: "
     r"(?P<enqueued>-?\d+)(?:, last completed(?: NCCL)? work: (?P<completed>-?\d+))?"
 )
 RANKS_SHOWN = 8
+NEAR = 10  # collectives; a larger difference is probably the number of another process group
 
 
 class Waiting(Record, frozen=True):
@@ -64,9 +65,9 @@ def collective_summary(lines: Iterable[str]) -> str:
             "The ranks run different collectives: a branch, a batch or a save depends on the rank, or one is behind."
         )
     missing = sorted(set(range(max(_known_ranks(text)) + 1)) - set(waiting))
-    if missing:
-        parts.append(f"{_ranks(missing)} did not report: read the log there first, the others wait for it.")
-    progress = {each.rank: each for each in map(_progress, PROGRESS.finditer(text)) if each.rank in waiting}
+    reached = {each.rank: each for each in map(_progress, PROGRESS.finditer(text))}
+    parts += _sentences_about_missing(missing, reached, min(each.number for each in waiting.values()))
+    progress = {rank: each for rank, each in reached.items() if rank in waiting}
     parts += _sentences_about_progress(waiting, progress, comparable=same and not missing)
     if all(each.operation == "ALLREDUCE" and each.elements == 1 for each in waiting.values()) and missing:
         parts.append("It is a barrier: the missing rank probably still works (tokenization, evaluation, saving).")
@@ -81,6 +82,18 @@ def _positions(waiting: Mapping[int, Waiting]) -> str:
         f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {operation} number {number}"
         for (number, operation), ranks in sorted(groups.items())
     )
+
+
+def _sentences_about_missing(missing: Sequence[int], reached: Mapping[int, Progress], number: int) -> list[str]:
+    """Which ranks do not wait in the collective. Those that print their progress had not enqueued it, or had."""
+    late = [rank for rank in missing if rank in reached and 0 < number - reached[rank].enqueued <= NEAR]
+    silent = [rank for rank in missing if rank not in late]
+    last = max((reached[rank].enqueued for rank in late), default=0)
+    others = "read the log there first, the others wait for it."
+    return [
+        *([f"{_ranks(late)} enqueued number {last} last, and not this one: {others}"] if late else []),
+        *([f"{_ranks(silent)} did not report: {others}"] if silent and not late else []),
+    ]
 
 
 def _sentences_about_progress(

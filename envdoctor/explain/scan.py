@@ -55,7 +55,7 @@ LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of 
 QUOTE_IN_PATTERN = lazy_pattern(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
-WATCHDOG_LINE = lazy_pattern(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
+WATCHDOG_LINE = lazy_pattern(r"[^\n]{0,400}(?:WorkNCCL\(|[Ll]ast enqueued)[^\n]{0,400}")
 
 
 class Scan(Record, frozen=True):
@@ -85,7 +85,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         if "\x1b" in text:
             text = ANSI.sub("", text)
         text = without_notes(text)
-        if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
+        if ("WorkNCCL(" in text or "ast enqueued" in text) and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
         literals = searches.index.find(vocabulary(text))
         for search in searches.of(literals):

@@ -40,6 +40,15 @@ def in_group(process: int, rank: int, number: int, group: int) -> str:
     )
 
 
+def dump(rank: int, source: int, enqueued: int) -> str:
+    """What a rank prints after the timeout of another one."""
+    return (
+        f"[rank{rank}]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+        f"Received a dump signal due to a collective timeout from  rank {source} and we will try our best to dump "
+        f"the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work: {enqueued}.This is"
+    )
+
+
 BEHIND = "The ranks run different collectives: a branch, a batch or a save depends on the rank, or one is behind."
 
 
@@ -47,6 +56,14 @@ MISSING = (
     "ranks 0, 1, 3 wait in ALLREDUCE number 7 (timeout 600 s). rank 2 did not report: read the log there first, "
     "the others wait for it. It is a barrier: the missing rank probably still works (tokenization, evaluation, "
     "saving)."
+)
+LATE = (
+    "ranks 0, 2 wait in ALLREDUCE number 7 (timeout 600 s). rank 1 enqueued number 6 last, and not this one: read "
+    "the log there first, the others wait for it."
+)
+OF_ANOTHER_GROUP = (
+    "rank 0 waits in BROADCAST number 70 (timeout 600 s). rank 1 did not report: read the log there first, the "
+    "others wait for it."
 )
 OTHER_OPERATION = (
     f"rank 1 waits in ALLREDUCE number 7 and rank 0 waits in BROADCAST number 8 (timeout 600 s). {BEHIND}"
@@ -69,6 +86,8 @@ LAST_COMPLETED = (
     ("lines", "summary"),
     [
         ([report(0, 7), report(1, 7), report(3, 7)], MISSING),
+        ([report(0, 7, elements=9), report(2, 7, elements=9), dump(1, 0, 6)], LATE),
+        ([report(0, 70, "BROADCAST", 9), dump(1, 0, 6)], OF_ANOTHER_GROUP),
         ([report(0, 8, "BROADCAST", 9), report(1, 7, elements=9)], OTHER_OPERATION),
         ([report(0, 7, elements=9), report(1, 7, elements=9), progress(0, 7, 9), progress(1, 7, 8)], ENQUEUED),
         ([in_group(4, 0, 7, 1), in_group(5, 1, 7, 1), in_group(0, 0, 9, 2)], GROUPS),
