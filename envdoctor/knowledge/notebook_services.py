@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from envdoctor.knowledge.tables import TableRow, load_table, read_table
@@ -33,6 +34,13 @@ def current_service(environ: Mapping[str, str]) -> NotebookService | None:
 def service_title(name: str) -> str:
     """The title of a service by its id."""
     return next((service.title for service in notebook_services() if service.id == name), name)
+
+
+def preinstalled_release(service: str, package: str) -> str:
+    """The release of a package that a service has by its id; empty if the table does not have it."""
+    image = next((each.image for each in notebook_services() if each.id == service), "")
+    found = re.search(rf"(?<![\w-]){re.escape(package)} (\d+\.[\w.+]*\w)", image)
+    return found[1] if found else ""
 
 
 def is_kept(package: str) -> bool:

@@ -27,6 +27,7 @@ from envdoctor.manifests.checks.fitting_releases import (
     other_python,
     requirer_that_excludes,
 )
+from envdoctor.manifests.checks.hosted_packages import if_not_preinstalled
 from envdoctor.manifests.checks.imported_modules import if_module_is_imported
 from envdoctor.manifests.checks.optional_uses import if_option_is_taken
 from envdoctor.manifests.checks.replaced_torch import correction_of_pins, correction_of_replaced_torch
@@ -84,6 +85,7 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             problem = incompatible_release(context, environment, substitutions)
             problem = if_not_seeded(context, substitutions[0].package, problem)
             violations = [each.violation for each in substitutions]
+            problem = if_not_preinstalled(context, environment.state, substitutions[0].package, violations, problem)
             problem = if_option_is_taken(context, [each.rule.id for each in violations], problem)
             problem = if_module_is_imported(context, environment.state, violations, problem)
             sources = unread_repositories(context, environment.state) if _is_too_old(substitutions) else ()

@@ -148,3 +148,21 @@ def test_a_notebook_with_install_cells(cells: tuple[str, ...], named: str, is_fo
     assert [(each.status, "the kernel of the notebook" in each.message) for each in found] == [
         ("unknown", True)
     ] * is_found
+
+
+@each_case(
+    ("name", "version", "hub", "status"),
+    [
+        ("colab", "5.2.0", "0.36.2", ["unknown"]),  # it has 4.0.0, which accepts this huggingface-hub
+        ("other", "5.2.0", "0.36.2", ["warning"]),
+        ("colab", "5.2.0", "0.20.3", ["warning"]),  # 4.0.0 does not accept this one either
+    ],
+)
+def test_a_dependency_that_the_service_has_is_not_certain(
+    name: str, version: str, hub: str, status: list[str]
+) -> None:
+    notebook = _notebook(f"!pip install huggingface-hub=={hub} trl==0.8.6\nimport trl", **{name: {}})
+    solver = FixedSolver(FixedIndex(), {"trl": "0.8.6", "datasets": version, "huggingface-hub": hub})
+    solver.required, solver.requiring = ["datasets"], ("trl",)
+    found = audit_text(notebook, "a.ipynb", None, solver, python="3.12").result.findings
+    assert [each.status for each in found if each.id == "RUN003" and "datasets 5" in each.message] == status
