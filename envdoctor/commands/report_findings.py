@@ -98,7 +98,8 @@ def diagnose_report(report: Report) -> list[Finding]:
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     context = _context(report)
     text = "\n".join([report.errors, *context])
-    causes = explain(io.BytesIO(text.encode())).causes if report.errors.strip() else ()
+    explained = explain(io.BytesIO(text.encode() if report.errors.strip() else b""))
+    causes = explained.causes
     # A description in words counts only if nothing else is found: `_similar_errors` reports it.
     described = _described_causes(report) if any(cause.similar for cause in causes) else set()
     similar = _similar_causes(report) if any(cause.similar for cause in causes) else set()
@@ -136,7 +137,17 @@ def diagnose_report(report: Report) -> list[Finding]:
         from_lines = _with_only_explanation(from_lines, causes, report)
     if is_solved(report.errors):
         from_lines = [as_note(each, "it occurs again") for each in from_lines]
+    from_lines += _of_program(explained.program_errors, context)
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _of_program(errors: Sequence[Cause], context: Sequence[str]) -> list[Finding]:
+    """The first error of the program in the text. It is a note, since the environment is not its reason."""
+    return [
+        Finding(f"{TEXT_PREFIX}{each.cause}", each.cause, "info", each.lines[0], fix=each.fix, url=each.url)
+        for each in errors[:1]
+        if each.lines and each.lines[0] not in context and each.score >= ERROR_SCORE
+    ]
 
 
 def _certain_rules(reports: Sequence[Report]) -> set[str]:

@@ -42,7 +42,7 @@ def parse_kubernetes_node(lines: list[Line]) -> Section | None:
             section.consumed.add(line.number)
     node_keys = [line for line in lines if line.key in ("os image", "container runtime version", "kubelet version")]
     if "gpu.product" not in labels and len(node_keys) < 2:
-        return None
+        return _gpu_resources(lines, section)
     for line in lines:
         if line.key in SYSTEM_INFO and line.value:
             section.set_fact(SYSTEM_INFO[line.key], line.value)
@@ -55,6 +55,30 @@ def parse_kubernetes_node(lines: list[Line]) -> Section | None:
     section.set_fact("driver.cuda", first_group(r"^(\d{1,2}\.\d{1,2})", _joined(labels, CUDA_LABELS)))
     _record_node_gpus(section, labels)
     return section
+
+
+def _gpu_resources(lines: list[Line], section: Section) -> Section | None:
+    """The number of GPUs in the resources of a node, where only these were pasted.
+
+    ```
+    Capacity:
+      nvidia.com/gpu:         8
+    Allocatable:
+      nvidia.com/gpu:         8
+    ```
+    """
+    inside = False
+    for line in lines:
+        if line.key in ("capacity", "allocatable") and not line.value:
+            inside = True
+        elif inside and line.key == "nvidia.com/gpu" and line.value.isdecimal():
+            for index in range(min(int(line.value[:4]), MAX_GPUS)):
+                section.gpus.setdefault(index, {})
+        elif not (inside and "/" in line.key and line.value.isdecimal()):
+            inside = False
+            continue
+        section.consumed.add(line.number)
+    return section if section.gpus else None
 
 
 def _joined(labels: dict[str, str], alternatives: tuple[tuple[str, ...], ...]) -> str:

@@ -12,6 +12,7 @@ from envdoctor.rules.facts import framework_without_torch
 
 COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
+ROCM_SMI = "rocm-smi --showproductname"
 COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 MAX_UNREAD, MAX_CHARACTERS = 20, 120
 FACT_WORDS = lazy_pattern(
@@ -68,6 +69,8 @@ def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     if gpus.state == "absent" or (machine.system.os.value or "").startswith(("macOS", "Mac OS", "Darwin")):
         return found
     named = all(gpu.name.value or gpu.compute_capability.value for gpu in gpus.value or ())
+    if _other_gpu(machine, stack):  # a build for ROCm
+        return [*found, MissingFact("GPU", ROCM_SMI)]
     if not gpus.value or not named:
         found.append(MissingFact("GPU", NVIDIA_SMI))
     unknown = (gpu.name.value for gpu in gpus.value or () if gpu.compute_capability.state == "unreadable")

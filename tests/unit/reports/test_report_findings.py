@@ -396,6 +396,13 @@ def test_a_missing_kernel_image_has_one_cause_if_torch_lacks_the_code() -> None:
     assert found == ["TORCH001"]
 
 
+def test_an_error_of_the_program_between_two_parts_of_a_report_is_a_note() -> None:
+    first, rest = torch_report({}, {}).split("\n", 1)
+    error = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    found = diagnose_report(parse_report(f"{first}\nTraceback (most recent call last):\n{error}\n{rest}"))
+    assert [(each.cause, each.status, each.message) for each in found] == [("no-gradient", "info", error)]
+
+
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_two_values_of_a_fact_give_no_verdict(tmp_path: Path, name: str) -> None:
     added, fact = CONTRADICTIONS[name]

@@ -76,6 +76,7 @@ def excerpt(name: str) -> str:
         ("dcgmi-h800", "dcgmi discovery", {}, ["NVIDIA H800", "NVIDIA H800"]),
         ("dcgmi-list", "dcgmi discovery", {}, ["Quadro RTX 5000", "Quadro RTX 5000"]),
         ("kubectl-node", "kubectl describe node", {}, ["NVIDIA A100 SXM4 80GB"] * 8),
+        ("kubectl-resources", "kubectl describe node", {}, [None] * 8),
         ("slurm-node", "scontrol show", {
             "system.architecture": "x86_64", "system.kernel": "6.8.0-1045-aws", "system.cpu_count": 32,
             "memory.total": 249036 << 20, "gpus": "unreadable",
@@ -375,6 +376,7 @@ def test_a_traceback_inside_a_report_is_kept_and_the_report_read() -> None:
     [
         (FIRST, []),
         ("torch==2.8.0\ntransformers==4.57.1\n", ["GPU", "driver"]),
+        ("torch==2.10.0+rocm7.0\ntransformers==4.57.1\n", ["GPU"]),
         (
             "NVIDIA-SMI 580.65.06  Driver Version: 580.65.06  CUDA Version: 13.0\nGPU 0: NVIDIA L40S (UUID: GPU-1)\n",
             ["torch"],
