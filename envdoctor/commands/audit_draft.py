@@ -191,10 +191,15 @@ def _places_in(text: str) -> list[Place]:
     return [Place(each.line, each.name, each.text) for each in found if each and each.name and not each.url]
 
 
-def remaining_notes(draft: Draft, name: str) -> list[str]:
-    """What --fix does not correct: each error and warning of a text, with its fix."""
+def remaining_notes(draft: Draft, name: str, tried: Sequence[Finding] = ()) -> list[str]:
+    """What --fix does not correct: each error and warning of a text, with its fix.
+
+    `tried` are the findings of the original text with the fixes whose commands were tried.
+    """
+    fixes = {(each.id, each.message): each.fix for each in tried}
     return [
-        f"remains in {name}, line {each.line}: {each.id}: {each.message.removesuffix('.')}. {each.fix}"
+        f"remains in {name}, line {each.line}: {each.id}: {each.message.removesuffix('.')}. "
+        f"{fixes.get((each.id, each.message), each.fix)}"
         for each in draft.audit.findings
         if each.status in ("error", "warning")
     ]

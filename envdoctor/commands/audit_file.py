@@ -223,6 +223,7 @@ def _fixed(  # noqa: PLR0917
         included=included,
         unread=audited.result.coverage.unread,
         index=solver.index if solver else None,
+        tried=audited.result.findings,
     )
 
 

@@ -242,11 +242,13 @@ def fix_commands(
     included: Mapping[Path, str],
     unread: Sequence[str] = (),
     index: IndexFacts | None = None,
+    tried: Sequence[Finding] = (),
 ) -> Outcome:
     """Correct the lines of a guide or a manifest, solve its sets, and write what uv solved.
 
     `check` audits a set, and `audit_again` the corrected text with the requirements files that it includes. After a
     correction that is written, the text has no problem that it did not have; a text without problems stays as it is.
+    `tried` are the findings with the fixes whose commands were tried.
     """
     name, original = source.name, Draft(text, audit)
     draft = with_corrected_lines(original, kind, audit_again)
@@ -278,7 +280,7 @@ def fix_commands(
         outcome = outcome.with_notes(f"the solved versions were not written into {name}: {reason}")
     written = draft if reason else written
     if written.text == text and not written.included:
-        return outcome.with_notes(f"{name} was not corrected", *remaining_notes(original, name))
+        return outcome.with_notes(f"{name} was not corrected", *remaining_notes(original, name, tried))
     if written.text != text:
         outcome = outcome.with_written(fix.write(source, written.text))
     for path, corrected in written.included.items():
@@ -286,7 +288,7 @@ def fix_commands(
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         outcome = outcome.with_written(target).with_commands(shell_command("cp {} {}", target, shown))
     outcome = outcome.with_notes(*(f"{name} does not name {each}: install it as well" for each in written.missing))
-    return outcome.with_notes(*remaining_notes(written, f"the corrected {name}"))
+    return outcome.with_notes(*remaining_notes(written, f"the corrected {name}", tried))
 
 
 def nothing_to_correct(name: str, unread: Sequence[str] = ()) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from support.cases import each_case
 from support.guide_cases import sh
 
-from envdoctor.commands.audit_draft import packages_of
+from envdoctor.commands.audit_draft import Draft, packages_of, remaining_notes
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import either
 from envdoctor.locking.set_solver import target_of
@@ -353,3 +353,12 @@ def test_a_dependency_is_added_after_an_item_with_two_bounds() -> None:
     one = corrected("a==4.38.2", "numpy==1.26.4", places=(Place(3, "a", "a>=4.34,<5", "uv"),))
     written = tomllib.loads(write_back(text, [(one, "")], "pyproject", frozenset({"a"})).text)
     assert written["project"]["dependencies"][2:] == ["numpy==1.26.4", "c"]
+
+
+def test_what_remains_has_the_fix_whose_command_was_tried() -> None:
+    audit = audit_guide(sh("pip install 'transformers<4.40' trl==0.24.0 torch==2.99.0"), name="guide.md")
+    untried = [each for each in audit.findings if each.status == "error"]
+    assert untried
+    tried = [replace(each, fix="Tried.") for each in untried[:1]]
+    notes = remaining_notes(Draft("", audit), "guide.md", tried)
+    assert [each.endswith(" Tried.") for each in notes[:2]] == [True, False][: len(notes)]
