@@ -24,6 +24,7 @@ from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.known_environments import file_system_errors, known_environments
 from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
 from envdoctor.install.swap import recover_swap
+from envdoctor.package_index.wheel_metadata import FOLDER as METADATA_FOLDER
 from envdoctor.package_index.wheel_sources import FOLDER as SOURCES_FOLDER
 
 
@@ -96,8 +97,8 @@ def _clean_downloads(removal: Removal) -> None:
 
 
 def _clean_sources(removal: Removal) -> None:
-    """Remove what forecasts have read of wheels: it is read again when it is needed."""
-    for name in (SOURCES_FOLDER, USES_FOLDER, COMPARED_FOLDER):
+    """Remove what other commands have read of wheels: it is read again when it is needed."""
+    for name in (SOURCES_FOLDER, METADATA_FOLDER, USES_FOLDER, COMPARED_FOLDER):
         path = cache_directory() / name
         if path.is_dir():
             removal.remove(path)

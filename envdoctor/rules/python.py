@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
 from envdoctor.core.remedies import either, for_environment, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.releases import numpy2_releases
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import local_part, major_minor, public_part, satisfies
 from envdoctor.rules.facts import (
@@ -367,7 +368,8 @@ def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
     Where the driver is not known, uv chooses the build by the driver that it finds.
     """
     specifier, agree = agreed_range(stack, "torch")
-    specifier = ",".join(filter(None, (specifier, *bounds_of_breaks(versions_of(stack), "torch"))))
+    bounds = (specifier, *bounds_of_breaks(versions_of(stack), "torch"), *_bound_of_numpy(stack))
+    specifier = ",".join(filter(None, bounds))
     wanted = best_torch(machine, stack, specifier=specifier) if agree else None
     no_gpu = (
         machine.gpus.state == "absent" and not machine.driver.version.value and not machine.cuda.nvcc_version.value
@@ -379,6 +381,12 @@ def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
     backend = f"--torch-backend={backend_of(wanted.cuda)}"
     steps = tuple(line.replace(backend, "--torch-backend=auto") for line in wanted.steps)
     return TorchInstall(wanted.release, "", steps)
+
+
+def _bound_of_numpy(stack: Stack) -> Iterator[str]:
+    """The releases of torch that the installed NumPy can be used with, if it is NumPy 2."""
+    if satisfies(versions_of(stack).get("numpy", ""), ">=2"):
+        yield from (f">={row.first}" for row in numpy2_releases() if row.package == "torch")
 
 
 def _other_python(stack: Stack, version: str, *options: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from envdoctor.locking.step_question import StepQuestion
 
 def test_a_second_run_requests_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("UV_NATIVE_TLS", raising=False)  # uv warns that it is deprecated
     write_wheel(tmp_path, "alpha", "1.0", requires=["beta"])
     write_wheel(tmp_path, "beta", "2.0")
     source = tmp_path / "step.in"
