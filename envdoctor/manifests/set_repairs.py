@@ -58,9 +58,10 @@ def _violations(
 def limits_without(
     violations: Collection[Violation], versions: Mapping[str, str], corrected: CorrectedSet, fixed: Collection[str]
 ) -> list[str]:
-    """An upper bound for an open package of each violation, with which its rule reports nothing: `numpy<=1.26.4`.
+    """A bound for an open package of each violation, with which its rule reports nothing: `numpy<=1.26.4`.
 
-    `fixed` are the packages whose version the guide states. A dependency comes before a package that the text names.
+    `fixed` are the packages whose version the guide states. A dependency comes before a package that the text names,
+    and an older release before a newer one, which needs newer releases of others.
     """
     limits: dict[str, str] = {}
     in_text = {place.name for place in corrected.places}
@@ -69,8 +70,9 @@ def limits_without(
         if violation.rule.id.startswith("BNB"):
             facts.append("torch")  # the evidence is the CUDA version of torch
         names = [name for name in facts if name in versions and name not in fixed]
-        for name in sorted(names, key=in_text.__contains__):
-            limit = _limit_of_break(violation.rule.id, name) or _fitting_releases(violation).get(name, "")
+        breaks = {name: _limit_of_break(violation.rule.id, name) for name in names}
+        for name in sorted(names, key=lambda each: (">=" in breaks[each], each in in_text)):
+            limit = breaks[name] or _fitting_releases(violation).get(name, "")
             if not limit and (version := _older_version(name, violation.rule, versions, corrected)):
                 limit = f"{name}<={version}"
             if limit:
@@ -113,10 +115,16 @@ def oldest_permitted_day(corrected: CorrectedSet) -> str:
 
 
 def _limit_of_break(rule: str, name: str) -> str:
-    """The releases of a package before those that a known break is about; empty for other rules."""
+    """The releases of a package before those that a known break is about, or after them if newer ones are free of it.
+
+    Empty for other rules.
+    """
     conditions = (condition.partition(" ") for row in known_breaks() if row.id == rule for condition in row.when)
-    found = (re.search(r">=\s*([\w.]+)", bounds) for package, _, bounds in conditions if package == name)
-    return next((f"{name}<{match[1]}" for match in found if match), "")
+    for bounds in (bounds for package, _, bounds in conditions if package == name):
+        first, end = re.search(r">=\s*([\w.]+)", bounds), re.search(r"<\s*([\w.]+)", bounds)
+        if first or end:
+            return f"{name}>={end[1]}" if end else f"{name}<{first[1] if first else ''}"
+    return ""
 
 
 def _older_version(name: str, rule: Rule, versions: Mapping[str, str], corrected: CorrectedSet) -> str:

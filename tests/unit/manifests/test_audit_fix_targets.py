@@ -362,3 +362,14 @@ def test_what_remains_has_the_fix_whose_command_was_tried() -> None:
     tried = [replace(each, fix="Tried.") for each in untried[:1]]
     notes = remaining_notes(Draft("", audit), "guide.md", tried)
     assert [each.endswith(" Tried.") for each in notes[:2]] == [True, False][: len(notes)]
+
+
+@each_case(
+    ("fixed", "limit"),
+    [((), "numpy<2"), (("numpy",), "deepspeed>=0.14.4"), (("deepspeed",), "numpy<2"), (("deepspeed", "numpy"), "")],
+)
+def test_a_break_that_newer_releases_do_not_have_is_cured_by_these(fixed: tuple[str, ...], limit: str) -> None:
+    corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.11")
+    versions = {"deepspeed": "0.14.3", "numpy": "2.0.0"}
+    violations = broken_rules(versions, corrected)
+    assert limits_without(violations, versions, corrected, fixed) == ([limit] if limit else [])
