@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from envdoctor.rules.registry import Rule
 
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
+MAX_FILES = 10_000  # of each level of a directory
 _PATH = lazy_pattern(r"(?:~|\.{1,2})?/[\w.~-]+(?:/[\w.~-]+)*")  # of a file, whether or not it exists
 # Files that name packages. Their text has no error; `audit` examines them.
 MANIFEST = lazy_pattern(
@@ -144,7 +146,7 @@ def _log_of_directory(folder: Path) -> Path:
             hint=shell_command("envdoctor watch {}", folder),
         )
     is_environment = exists(folder / "pyvenv.cfg") or exists(folder / "conda-meta")
-    logs = sorted(file for file in folder.glob("*") if file.suffix in LOG_SUFFIXES and is_file(file))
+    logs = [] if is_environment else _newest_logs(folder)
     raise BadInput(
         f"{folder} is a directory without a log of a run",
         expected="an error text, a log file or the directory of a run",
@@ -154,6 +156,16 @@ def _log_of_directory(folder: Path) -> Path:
         if logs
         else "envdoctor explain train.log",
     )
+
+
+def _newest_logs(folder: Path) -> list[Path]:
+    """The logs of another program, such as `attempt_0/0/stderr.log` of torchrun: of the first level with any."""
+    for pattern in ("*", "*/*", "*/*/*", "*/*/*/*"):
+        files = islice(folder.glob(pattern), MAX_FILES)
+        logs = [file for file in files if file.suffix in LOG_SUFFIXES and is_file(file) and file.stat().st_size]
+        if logs:
+            return sorted(logs, key=lambda file: file.stat().st_mtime, reverse=True)
+    return []
 
 
 def _open_text(text: str) -> BinaryIO:

@@ -185,6 +185,7 @@ def test_versions_with_a_traceback_of_a_notebook_are_no_report(tmp_path: Path) -
         (["requirements-gpu.txt"], "hint: envdoctor audit requirements-gpu.txt"),
         (["venv"], "hint: envdoctor check --venv venv"),
         (["logs"], "hint: envdoctor explain logs/job.out"),
+        (["torchrun"], "hint: envdoctor explain torchrun/none_abc/attempt_0/1/stderr.log"),
         (["report.txt"], "hint: envdoctor check --from-report report.txt"),
         (["typed.txt"], "hint: envdoctor check --from-report typed.txt"),
         (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
@@ -201,6 +202,9 @@ def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: P
     (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/job.out").write_text("step 1\n")
+    for rank, text in (("0", ""), ("1", "step 1\n")):
+        (tmp_path / "torchrun/none_abc/attempt_0" / rank).mkdir(parents=True)
+        (tmp_path / "torchrun/none_abc/attempt_0" / rank / "stderr.log").write_text(text)
     (tmp_path / "report.txt").write_text("PyTorch version: 2.8.0+cu128\nCUDA used to build PyTorch: 12.8\n")
     (tmp_path / "typed.txt").write_text("my vllm does not start\nvllm 0.11.0\ntransformers 5.1.0\n")
     done = envdoctor("explain", *arguments, home=tmp_path)
