@@ -23,7 +23,7 @@ from envdoctor.reports.command_output import (
     parse_system_commands,
     parse_ulimit,
 )
-from envdoctor.reports.conda_plans import parse_conda_plan
+from envdoctor.reports.conda_plans import parse_conda_environment, parse_conda_plan
 from envdoctor.reports.container_images import parse_container_images
 from envdoctor.reports.contradictions import find_contradictions
 from envdoctor.reports.driver_state import parse_driver_state
@@ -192,6 +192,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_lock_entries(lines),
         parse_conda_json(lines),
         parse_conda_plan(lines),
+        parse_conda_environment(lines),
         *parse_package_lists(lines),
         parse_installs(lines),
         parse_dcgmi(lines),

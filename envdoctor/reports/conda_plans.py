@@ -1,10 +1,10 @@
-"""Parser for the packages that conda and mamba are about to install, or have installed, with their builds."""
+"""Parsers for the packages that conda and mamba are about to install, or have installed, and for exported files."""
 
 from __future__ import annotations
 
 from envdoctor.core.patterns import lazy_pattern
-from envdoctor.reports.package_lists import add_conda_package
-from envdoctor.reports.section import Line, Section
+from envdoctor.reports.package_lists import CONDA_EXPORT, PINNED, add_conda_package
+from envdoctor.reports.section import Line, Section, distribution_name
 
 NAME = r"(?P<name>[a-z0-9_][\w.-]{0,80})"
 VERSION, BUILD = r"(?P<version>\d[\w.!+]{0,40})", r"(?P<build>\w[\w.]{0,60})"
@@ -38,6 +38,8 @@ CUDA_BUILD, CPU_BUILD = (
     lazy_pattern(r"(?:^|_)cpu(?:_|$)"),
 )
 FEWEST = 3  # rows, if no title is in the text
+ITEM = lazy_pattern(r"- ([\w./-]{1,60}::)?(\S.{0,160})$")
+CONDA_PYTHON = lazy_pattern(r"python==?(3\.\d{1,2}(?:\.\d{1,2})?)(?:\.\*)?$")
 
 
 def parse_conda_plan(lines: list[Line]) -> Section | None:
@@ -72,3 +74,39 @@ def _record_replaced_build(section: Section, named: dict[str, str | None]) -> No
         section.set_absent(
             "stack.torch.cuda", f"a build without CUDA (conda build {named['build']}); it replaced torch {found[0]}"
         )
+
+
+def parse_conda_environment(lines: list[Line]) -> Section | None:
+    """Parse the file of `conda env export`. pip installs after conda, so that its releases replace those of conda.
+
+    ```
+    dependencies:
+      - python=3.8.19=h1aa4202_0
+      - pytorch=2.3.0=py3.8_cuda11.8_cudnn8_0
+      - pip:
+          - torch==2.2.1
+    ```
+    """
+    section = Section("conda environment file")
+    of_conda: list[list[str]] = []
+    is_list = False
+    for line in lines:
+        item = ITEM.match(line.text)
+        if not item or not is_list:
+            is_list = line.key == "dependencies" and not line.value
+            section.consumed |= {line.number} if is_list else set()
+        elif match := PINNED.match(item[2]):
+            section.add_distribution(match[1], match[2])
+            section.consumed.add(line.number)
+        elif build := CONDA_EXPORT.match(item[2]):
+            of_conda.append([build[1], build[2], build[3], (item[1] or "").rstrip(":")])
+            section.consumed.add(line.number)
+        elif python := CONDA_PYTHON.match(item[2]):
+            section.set_fact("stack.python_version", python[1])
+            section.consumed.add(line.number)
+        elif item[2].startswith("pip:"):
+            section.consumed.add(line.number)
+    for words in of_conda:
+        replaced = distribution_name(words[0]) in section.distributions
+        add_conda_package(section, words[:2] if replaced else words)
+    return section if len(section.distributions) >= FEWEST else None

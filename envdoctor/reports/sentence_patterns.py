@@ -43,7 +43,10 @@ PATTERNS = tuple(
         ("driver.cuda", rf"(?i)\bcuda(?: version)?[ :=]+{MINOR} \(?(?:from |in |by )?(?:nvidia-smi|the driver)\b"),
         (
             "stack.python_version",
-            rf"(?i)\b(?:c?python|py)(?: version)?(?: (?:--version|-V))?(?: ?(?:->|==?|:|-|is))? {{0,12}}v?{PYTHON}",
+            (
+                r"(?i)(?<![\w-])(?:c?python|py)(?: version)?(?: (?:--version|-V))?"
+                rf"(?: ?(?:->|==?|:|-|is))? {{0,12}}v?{PYTHON}"
+            ),
         ),
         ("cuda.nvcc_version", rf"(?i)\b(?:cuda-)?{NVCC}{{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}"),
         ("cuda.nvcc_version", rf"(?i)\bnvcc from [\w /.-]{{2,20}}\({MINOR}"),

@@ -8,6 +8,7 @@ from itertools import pairwise
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.reports.line_starts import strip_prefixes
 from envdoctor.reports.one_line import split_line, split_single_line
+from envdoctor.reports.preprocess import MAX_LINE_CHARACTERS
 
 WRAPPED_HEADER = lazy_pattern(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
 CELL_NAME = lazy_pattern(r"(?:\[(?:pip\d?|conda)\] )?[A-Za-z_][\w.-]{0,80}")
@@ -18,6 +19,8 @@ HEADING_CELL = lazy_pattern(r"#? ?(?:Package|Name)")
 MIN_CELL_ROWS, MAX_CELLS = 3, 6
 MIN_CUT_ROWS = 3
 MAX_LIST = 20_000  # characters of a list of installed packages
+LIST_START = "Successfully installed "
+ITEMS_PER_LINE = 10
 INSTALLED_ITEM = lazy_pattern(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
 INSTALLED_PART = lazy_pattern(r"\s*[\w.+!-]+(?:\s+[A-Za-z][\w.-]*-\d[\w.+!]*)*\s*$")
 DEVICE = lazy_pattern(r"Device: cuda:\d{1,2} (?!.* : \w)[^:]{4,60}$")
@@ -48,7 +51,17 @@ def unfold_lines(raw: list[str]) -> list[str]:
     filled = [line for line in raw if line.strip()]
     if len(filled) == 1:
         raw = split_single_line(filled[0])
-    return [part for line in raw for part in split_line(line)]
+    return [part for line in raw for short in _split_list(line) for part in split_line(short)]
+
+
+def _split_list(line: str) -> list[str]:
+    """The list of the packages that pip installed as several lists, none longer than what is read of a line."""
+    start = line.find(LIST_START) if len(line) > MAX_LINE_CHARACTERS else -1
+    if start < 0:
+        return [line]
+    items = line[start + len(LIST_START) : start + MAX_LIST].split()
+    groups = [items[number : number + ITEMS_PER_LINE] for number in range(0, len(items), ITEMS_PER_LINE)]
+    return [f"{line[:start]}{LIST_START}{' '.join(group)}" for group in groups]
 
 
 # `torch ........ 2.5.1` in a list of a person; DeepSpeed's ds_report has a parser of its own.
@@ -116,7 +129,7 @@ def _join_lists(raw: list[str]) -> list[str]:
     joined: list[str] = []
     for line in raw:
         before = joined[-1] if joined else ""
-        is_open = len(before) < MAX_LIST and "Successfully installed " in before
+        is_open = len(before) < MAX_LIST and LIST_START in before
         if is_open and INSTALLED_PART.match(line):
             complete = INSTALLED_ITEM.match(line.split(None, 1)[0]) and INSTALLED_ITEM.match(
                 before.rsplit(None, 1)[-1]

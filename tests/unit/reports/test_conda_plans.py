@@ -6,6 +6,8 @@ Sources: github.com/pytorch/pytorch/issues/92273, conda/conda/issues/11001, dust
 
 from __future__ import annotations
 
+import re
+
 from support.cases import each_case
 from support.report_samples import blamed_causes
 
@@ -115,3 +117,40 @@ def test_jetpack_in_a_sentence(text: str, kernel: str | None) -> None:
 )
 def test_a_program_on_the_cpu_instead_of_the_gpu(text: str, is_blamed: bool) -> None:
     assert ("torch-cpu-build" in blamed_causes(text)) is is_blamed
+
+
+EXPORT = """name: ldm
+channels:
+  - pytorch
+dependencies:
+  - python=3.8.19=h1aa4202_0
+  - pytorch::pytorch=2.3.0=py3.8_cuda11.8_cudnn8_0
+  - pytorch-mutex=1.0=cuda
+  - pip:
+      - markdown-it-py==3.0.0
+      - torch==2.2.1
+      - torchvision=={vision}
+      - python-dateutil==2.9.0.post0
+prefix: /opt/conda
+"""
+
+
+@each_case(("vision", "causes"), [("0.18.0", {"torch-companion-mismatch"}), ("0.17.1", set())])
+def test_pip_replaces_the_releases_of_conda_in_an_export(vision: str, causes: set[str]) -> None:
+    text = EXPORT.format(vision=vision)
+    report = parse_report(text)
+    assert report.kinds == ("conda environment file",)
+    assert report.stack.python_version.value == "3.8.19"
+    assert report.stack.distributions.value["python-dateutil"].version == "2.9.0.post0"
+    assert not re.search(r"==|=py|pip:", report.errors)
+    assert blamed_causes(text) == causes
+
+
+def test_a_name_that_ends_in_py_is_not_python() -> None:
+    assert parse_report("It needs markdown-it-py==3.0.0 and torch 2.4.0").stack.python_version.value is None
+
+
+@each_case(("torch", "causes"), [("2.12.1", {"torch-companion-mismatch"}), ("2.3.1", set())])
+def test_a_long_list_of_installed_packages_is_read_to_its_end(torch: str, causes: set[str]) -> None:
+    packages = " ".join(f"package-of-many-{number}.0.0" for number in range(1, 90))
+    assert blamed_causes(f"Successfully installed {packages} torch-{torch} torchtext-0.18.0") == causes
