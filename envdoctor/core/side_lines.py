@@ -46,15 +46,28 @@ OPERATOR_FAILED = lazy_pattern(
 )
 
 
+# A traceback of IPython: the numbered lines of the source around the line that ran, which the arrow marks.
+NUMBERED = r" {1,9}(?:\(\.\.\.\) {1,8})?\d{1,6}(?: [^\n]{0,2000})?"
+IN_IPYTHON = lazy_pattern(
+    rf"(?:^{NUMBERED}\n){{0,12}}^-{{1,5}}> ?\d{{1,6}} [^\n]{{0,2000}}(?:\n{NUMBERED}(?=\n|\Z)){{0,12}}", re.MULTILINE
+)
+
+
 def without_notes(text: str) -> str:
     """The text without such lines; the others have the same numbers."""
     if any(sign in text for sign in SIGNS_OF_NOTES):
         text = NOTE.sub("", text)
     if "__del__" in text:
         text = IN_DESTRUCTOR.sub(r"\g<frames>", text)
+    if "-> " in text:
+        text = IN_IPYTHON.sub(_executed_line, text)
     if "collect_env.py" in text:
         text = IN_REPORT_SCRIPT.sub(r"\g<frames>", text)
     return without_warning_of_source(text)
+
+
+def _executed_line(match: re.Match[str]) -> str:
+    return "\n".join(line if line.startswith("-") else "" for line in match[0].split("\n"))
 
 
 def without_warning_of_source(text: str) -> str:
