@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable, Collection
 
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.markdown import Line
@@ -23,14 +24,32 @@ _ENTERED = lazy_pattern(
 _ABOVE = lazy_pattern(rf"\$\(\s*dirname\s+(?:--\s+)?{_QUOTE}({_PATH}){_QUOTE}\s*\)")
 _CURRENT = lazy_pattern(r"`pwd`|\$\(\s*pwd(?:\s+-P)?\s*\)|\$\{?PWD\}?(?!\w)")
 _ASSIGNMENT = lazy_pattern(r"(\s*(?:(?:export|readonly|local|declare\s+-r)\s+)?)([A-Za-z_]\w*)=(\S.*?)\s*")
+# A value that each reader replaces: an argument, an absolute path, a placeholder.
+_OF_READER = lazy_pattern(r"[\"']?(?:\$\{?[1-9]|~?/[\w{<]|\$\{?(?:HOME|USER)\b|(?i:path[_/-]to|your)[_/-]|<)")
 _ENTERS = lazy_pattern(r"\s*(?:cd|pushd|popd)\b")
 _ENTERED_PATH = lazy_pattern(rf"\s*cd\s+(?:--\s+)?{_QUOTE}((?!-){_PATH}){_QUOTE}\s*(?:(?:;|&&|\|\|).*)?")
 
 
-def with_own_folder(lines: tuple[Line, ...], folder: str) -> tuple[Line, ...]:
+def variables_of_root(lines: tuple[Line, ...], is_there: Callable[[str], bool]) -> frozenset[str]:
+    """The variables to which a reader gives the directory of the project: `BASE_PATH=${1-"/home/me/project"}`.
+
+    Most programs that the script names below such a variable are in the project.
+    """
+    text = "\n".join(text for _, text in lines)
+    assigned = [match for _, line in lines if (match := _ASSIGNMENT.fullmatch(line))]
+    found = set()
+    for name in {match[2] for match in assigned if _OF_READER.match(match[3])}:
+        programs = set(re.findall(rf"\$(?:{name}|\{{{name}\}})/([\w./-]+\.(?:py|sh))\b", text))
+        if 2 * sum(map(is_there, programs)) > len(programs):
+            found.add(name)
+    return frozenset(found)
+
+
+def with_own_folder(lines: tuple[Line, ...], folder: str, roots: Collection[str] = ()) -> tuple[Line, ...]:
     """The lines of a script with its directory, relative to the current one, in place of the commands that print it.
 
-    A `cd` to a known directory changes the paths after it; after another one, the lines stay as they are.
+    A `cd` to a known directory changes the paths after it; after another one, the lines stay as they are. The
+    variables of `roots` have the current directory.
     """
     if not any("$" in text or "`" in text for _, text in lines):
         return lines
@@ -40,6 +59,8 @@ def with_own_folder(lines: tuple[Line, ...], folder: str) -> tuple[Line, ...]:
     for index, (number, text) in enumerate(lines):
         assignment = _ASSIGNMENT.fullmatch(text)
         path = _path_of(assignment[3], folder, known) if assignment and current == "." else ""
+        if assignment and assignment[2] in roots and _OF_READER.match(assignment[3]):
+            path = "."
         if assignment and path:
             known[assignment[2]] = path
             found.append((number, f"{assignment[1]}{assignment[2]}={path}"))

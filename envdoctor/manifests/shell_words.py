@@ -66,6 +66,9 @@ class WordReader:
             parts.append([source[position - node.start_byte : child.start_byte - node.start_byte].decode()])
             position = child.end_byte
             if child.type in ("simple_expansion", "expansion"):
+                text = node_text(child)
+                # In `"$A $B"` the node of `$B` has the blank before it.
+                parts.append([text[: len(text) - len(text.lstrip())]])
                 parts.append(self._expansion_fields(child, depth, quoted=True))
             elif child.type == "string_content":
                 parts.append([_ESCAPE_IN_QUOTES.sub(lambda m: m[1].strip("\n"), node_text(child))])
@@ -80,7 +83,7 @@ class WordReader:
         """The words of `$X` or `${X:-1}`; the expansion as written if its value is unknown."""
         values = self._lookup(node, depth)
         if values is None:
-            return [node_text(node)]
+            return [node_text(node).lstrip()]
         if quoted:
             return values if _is_list(node) else [" ".join(values)]
         # The arguments of a command whose output is unknown are no words of their own.

@@ -13,7 +13,7 @@ from envdoctor.core.patterns import lazy_pattern
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_names import name_key, own_names, repository_name
-from envdoctor.manifests.script_folders import with_own_folder
+from envdoctor.manifests.script_folders import variables_of_root, with_own_folder
 from envdoctor.manifests.shell_records import Command, is_known
 
 _SCRIPT = lazy_pattern(r"[\w./-]+\.sh")
@@ -223,7 +223,9 @@ class WorkingDirectory:
         words = [word for word in command.words if not word.startswith("-")]
         name = words[1] if len(words) > 1 and words[0] in _SHELLS else words[0] if words else ""
         lines = files.of_project(name, command.line) if _SCRIPT.fullmatch(name) else ()
-        return with_own_folder(lines, posixpath.dirname(name) or ".")
+        root = self.root if self.place == self.own_files.root_place else None
+        roots = variables_of_root(lines, lambda path: is_file(root / path)) if root else ()
+        return with_own_folder(lines, posixpath.dirname(name) or ".", roots)
 
     def _entered(self, path: str) -> str:
         if _OF_SCRIPT.search(path):  # the directory of the script

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.cases import each_case
 from support.checkout_audits import findings_in_checkout
 
-from envdoctor.manifests.script_folders import with_own_folder
+from envdoctor.manifests.script_folders import variables_of_root, with_own_folder
 
 FOLDERS: dict[str, tuple[str, str]] = {  # the lines of tools/run.sh, and the last one afterwards
     "dirname": ('HERE=$(dirname "$0")', "HERE=tools"),
@@ -35,6 +35,34 @@ def test_the_directory_of_a_script(name: str) -> None:
     lines = tuple(enumerate(text.split("\n"), 1))
     found = with_own_folder(lines, "tools")
     assert found[-1] == (len(lines), last)
+
+
+ROOTS: dict[str, tuple[str, set[str]]] = {  # a script, and the variables that have the directory of the project
+    "an argument": ('BASE=${1-"/home/me/x"}\ntorchrun ${BASE}/train.py', {"BASE"}),
+    "a placeholder": ("ROOT=/path/to/x\npython $ROOT/train.py --data $ROOT/data/rows.json", {"ROOT"}),
+    "a directory of the reader": ("ROOT=$HOME/x\npython $ROOT/train.py", {"ROOT"}),
+    "another project": ("LM=/path/to/lm\npython $LM/pretrain.py\npython train.py", set()),
+    "a directory for data": ("DATA=/path/to/data\npython train.py --data $DATA/rows.json", set()),
+    "a known directory": ("ROOT=tools\npython $ROOT/train.py", set()),
+}
+
+
+@each_case("name", [*ROOTS])
+def test_variables_with_the_directory_of_the_project(name: str) -> None:
+    text, variables = ROOTS[name]
+    assert variables_of_root(tuple(enumerate(text.split("\n"), 1)), {"train.py"}.__contains__) == variables
+
+
+def test_a_program_below_the_directory_that_a_reader_gives_is_read(tmp_path: Path) -> None:
+    files = {
+        "tools/run.sh": '#!/bin/bash\nBASE=${1-"/home/me/x"}\nOPTS+=" --base ${BASE}"\n'
+        'CMD="torchrun --nproc_per_node 4 ${BASE}/train.py ${OPTS} $@"\n${CMD}\n',
+        "train.py": "from rows import Loader\n",
+        "rows.py": "limit = 3\n",
+    }
+    for argument in ("/path/to/x", "${/PATH/TO/X} 2012"):
+        (found,) = findings_in_checkout(tmp_path, "RUN239", files, f"bash tools/run.sh {argument}")
+        assert "train.py:1 imports Loader" in found.message
 
 
 def test_a_program_next_to_its_script_is_read(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "function with a local variable": ("f() { local v=${1:-2.8.0}; x torch==$v; }\nf", ["x torch==2.8.0"]),
     "function that is not called": ("f() { pip install a; }\n", []),
     "split variable": ('P="a b"\npip install $P "$P"', ["pip install a b a b"]),
+    "variables in one string": (
+        'A="--a 1"\nB=.\nC="x ${A} ${B}/t $A $D  $B"\n$C', ["x --a 1 ./t --a 1 $D ."]),
     "empty variable": ("P=\npip install $P a", ["pip install a"]),
     "default": ("pip install torch==${V:-2.8.0} ${W-a}", ["pip install torch==2.8.0 a"]),
     "default of a known variable": ("V=1\npip install torch==${V:-2.8.0}", ["pip install torch==1"]),
