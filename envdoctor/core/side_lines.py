@@ -14,13 +14,15 @@ NOTE = lazy_pattern(
     r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
     r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))"
     r"|^\W{0,8}No module named 'vllm\._(?:version|commit_id)'[^\n]*"
+    # A list of the optional backends of a program: `Found comfy_kitchen backend triton: {'available': False, ...`.
+    r"|^[^\n]{0,200}\{'available': False,[^\n]{0,200}'unavailable_reason': [^\n]*"
     # "(system g++ fails, a separate problem)": the author excludes it from the report.
     r"|\([^()\n]{1,300}\b(?:separate|expected|unrelated)(?: (?:issue|problem|bug|behaviou?r))?\)",
     re.MULTILINE,
 )
 SIGNS_OF_NOTES = (
     "note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found", "'vllm._",
-    "separate", "expected", "unrelated",
+    "separate", "expected", "unrelated", "'unavailable_reason'",
 )  # fmt: skip
 # `__del__` of an object whose `__init__` failed: the attributes that `__init__` did not set are missing.
 IN_DESTRUCTOR = lazy_pattern(

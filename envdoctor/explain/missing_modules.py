@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.core.side_lines import without_notes
 from envdoctor.explain.outcome import WARNING_LINE
 from envdoctor.explain.searches import Hit
 from envdoctor.knowledge.bounds import bounded_packages
@@ -44,6 +45,7 @@ WEIGHT, WEIGHT_OF_UNKNOWN = 84, 60
 
 def missing_module(text: str) -> dict[Symptom, Hit]:
     """The last module that an error does not find, for a text without another symptom."""
+    text = without_notes(text)
     lines = text.split("\n")
     for match in reversed(list(NO_MODULE.finditer(text))):
         top = match["top"]

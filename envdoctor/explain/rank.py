@@ -210,12 +210,14 @@ def _code_for_every_gpu(examined: Sequence[tuple[Machine, Stack]]) -> str:
 
 
 def _derived_symptoms(scanned: Scan, versions: dict[str, str]) -> dict[Symptom, Hit]:
-    """Symptoms from the tables of releases, which are read only for an error about a name."""
+    """Symptoms from the tables of releases and of Python, which are read only for an error about a name."""
     if not scanned.unknown_members:
         return {}
     from envdoctor.explain.name_errors import name_error_symptoms
+    from envdoctor.explain.standard_names import standard_name_symptoms
 
-    return name_error_symptoms(scanned.unknown_members, versions)
+    members = scanned.unknown_members
+    return name_error_symptoms(members, versions) | standard_name_symptoms(members)
 
 
 def matching_symptoms(scanned: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:

@@ -56,6 +56,7 @@ from envdoctor.reports.package_lists import (
 )
 from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
 from envdoctor.reports.python_output import parse_python_output
+from envdoctor.reports.quotas import parse_quotas
 from envdoctor.reports.section import Line, Section
 from envdoctor.reports.sentences import find_failing_libraries, parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
@@ -186,6 +187,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_system_commands(lines),
         parse_ulimit(lines),
         parse_disk_and_memory(lines),
+        parse_quotas(lines),
         parse_env_vars(lines),
         parse_container_signs(text),
         parse_pip_show(lines),
