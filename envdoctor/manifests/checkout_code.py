@@ -42,6 +42,7 @@ _OTHER = lazy_pattern(
 )
 # Files that state the packages of an environment of their own.
 _ENVIRONMENT = lazy_pattern(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
+_OWN_REQUIREMENTS = lazy_pattern(r"^# /// script\s*$", re.MULTILINE)  # of which `uv run` makes an environment
 # The checkouts of each audit, whose guides are those of the ways through a text.
 _CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
 _Result = TypeVar("_Result")
@@ -163,13 +164,13 @@ class Checkout:
     def programs(self) -> tuple[Launch, ...]:
         """The Python files that are programs of the audited file, as launches without a command.
 
-        Tests and examples are not, nor are those below a folder with an environment of its own.
+        Not tests, examples, and those with an environment of their own: a folder, or a `# /// script` block.
         """
         found = [path for path in sorted(self.paths) if path.endswith(".py") and not _OTHER.search(path)]
         others = tuple(f"{folder}/" for folder in self._other_environments)
         found = [path for path in found if not path.startswith(others)]
         texts = ((path, self.text(path)) for path in found[:MAX_PROGRAMS])
-        programs = [path for path, text in texts if "__main__" in text]
+        programs = [path for path, text in texts if "__main__" in text and not _OWN_REQUIREMENTS.search(text)]
         return tuple(Launch(0, path, Program(script=path), (self.root,)) for path in programs)
 
     @cached_property
@@ -248,7 +249,8 @@ class Checkout:
         """
         start = self._start(launch)
         is_entered = launch.program.arguments or launch.program.function
-        if not start or (start in seen and not is_entered):
+        is_alone = launch.program.launcher == "uv" and _OWN_REQUIREMENTS.search(self.text(start))
+        if not start or is_alone or (start in seen and not is_entered):
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]
         folders = dict.fromkeys((*first, *map(self.relative, launch.folders), *INSTALLED_FROM))

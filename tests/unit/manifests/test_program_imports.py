@@ -211,6 +211,15 @@ def test_programs_of_a_guide_with_an_environment_of_its_own(file: str, checkout:
     assert not audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")
 
 
+@each_case("command, expected", [("python draw.py", 1), ("uv run draw.py", 0), ("uv run --no-project draw.py", 0)])
+def test_a_program_with_requirements_of_its_own(command: str, expected: int, checkout: Path) -> None:
+    (checkout / "draw.py").write_text('# /// script\n# dependencies = ["plots"]\n# ///\nimport torch, plots\n')
+    found = audit_imports(checkout / "README.md", sh("pip install torch==2.8.0", command))
+    assert len(found) == expected
+    (checkout / "README.md").write_text(sh(command))
+    assert len(audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")) == expected
+
+
 PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the part that is not read with its line
     "an environment with torch": (("pip install tables", "python train.py"), "what contains torch, which no step"),
     "environment modules": (
