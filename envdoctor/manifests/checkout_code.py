@@ -25,7 +25,7 @@ from envdoctor.manifests.notebook_cells import python_code
 from envdoctor.manifests.own_modules import CODE, nested_modules, own_modules
 from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.program_calls import called_imports
-from envdoctor.manifests.program_launches import NOTEBOOK, Launch, Program
+from envdoctor.manifests.program_launches import NOTEBOOK, OWN_REQUIREMENTS, Launch, Program
 from envdoctor.manifests.search_paths import added_directories
 from envdoctor.manifests.working_directory import is_unpacked_project, repository_of
 
@@ -42,7 +42,6 @@ _OTHER = lazy_pattern(
 )
 # Files that state the packages of an environment of their own.
 _ENVIRONMENT = lazy_pattern(r"(?:.*[._-])?requirements?\.txt|(?:conda|env)[\w.-]*\.ya?ml|Pipfile")
-_OWN_REQUIREMENTS = lazy_pattern(r"^# /// script\s*$", re.MULTILINE)  # of which `uv run` makes an environment
 # The checkouts of each audit, whose guides are those of the ways through a text.
 _CHECKOUTS: WeakKeyDictionary[TextsOfFiles, dict[Path, Checkout]] = WeakKeyDictionary()
 _Result = TypeVar("_Result")
@@ -170,7 +169,7 @@ class Checkout:
         others = tuple(f"{folder}/" for folder in self._other_environments)
         found = [path for path in found if not path.startswith(others)]
         texts = ((path, self.text(path)) for path in found[:MAX_PROGRAMS])
-        programs = [path for path, text in texts if "__main__" in text and not _OWN_REQUIREMENTS.search(text)]
+        programs = [path for path, text in texts if "__main__" in text and not OWN_REQUIREMENTS.search(text)]
         return tuple(Launch(0, path, Program(script=path), (self.root,)) for path in programs)
 
     @cached_property
@@ -249,7 +248,7 @@ class Checkout:
         """
         start = self._start(launch)
         is_entered = launch.program.arguments or launch.program.function
-        is_alone = launch.program.launcher == "uv" and _OWN_REQUIREMENTS.search(self.text(start))
+        is_alone = launch.program.launcher == "uv" and OWN_REQUIREMENTS.search(self.text(start))
         if not start or is_alone or (start in seen and not is_entered):
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]

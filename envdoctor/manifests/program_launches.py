@@ -34,6 +34,7 @@ _SHELL_SCRIPT = lazy_pattern(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
 _SHELLS = frozenset({"bash", "sh", "zsh", "sbatch"})
 _MODULE = lazy_pattern(r"[A-Za-z_]\w*(?:\.\w+)*")
 _SUBCOMMAND = lazy_pattern(r"[A-Za-z][\w-]*")
+OWN_REQUIREMENTS = lazy_pattern(r"(?m)^# /// script\s*$")  # of a program, from which `uv run` makes an environment
 _WITH_VALUE = frozenset({"-W", "-X"})  # options of Python
 
 

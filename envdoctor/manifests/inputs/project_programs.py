@@ -17,7 +17,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, parse_blocks
 from envdoctor.manifests.own_names import own_names
-from envdoctor.manifests.program_launches import Launch, Program
+from envdoctor.manifests.program_launches import OWN_REQUIREMENTS, Launch, Program
 from envdoctor.manifests.write_back import MANIFESTS
 
 _WITH_ENTRY_POINTS = frozenset({"pyproject", "setup.cfg", "setup.py"})
@@ -213,7 +213,7 @@ def _entry_points(files: Files) -> tuple[Launch, ...]:
 
 
 def _own_scripts(checkout: Checkout, files: Files, *, is_started: bool) -> tuple[Launch, ...]:
-    """The scripts next to the manifest that are programs.
+    """The scripts next to the manifest that are programs, and that have no requirements of their own.
 
     Where no guide starts a program, `main.py` is one also without a check of `__name__`.
     """
@@ -229,7 +229,8 @@ def _own_scripts(checkout: Checkout, files: Files, *, is_started: bool) -> tuple
     texts = {name: checkout.text(f"{prefix}{name}") for name in names if not _OTHER_SCRIPT.fullmatch(name)}
     scripts = [
         name for name, text in texts.items()
-        if "__main__" in text or (not is_started and _is_plain_program(name, texts))
+        if not OWN_REQUIREMENTS.search(text)
+        and ("__main__" in text or (not is_started and _is_plain_program(name, texts)))
     ]  # fmt: skip
     return tuple(Launch(0, name, Program(script=name), (folder,)) for name in scripts[:_MAX_SCRIPTS])
 

@@ -218,6 +218,10 @@ def test_a_program_with_requirements_of_its_own(command: str, expected: int, che
     assert len(found) == expected
     (checkout / "README.md").write_text(sh(command))
     assert len(audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")) == expected
+    (checkout / "README.md").write_text("# Project\n")
+    with (checkout / "draw.py").open("a") as file:
+        file.write("if __name__ == '__main__':\n    plots.show()\n")
+    assert not audit_imports(checkout / "requirements.txt", "torch==2.8.0\n")
 
 
 PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the part that is not read with its line
