@@ -41,7 +41,7 @@ from envdoctor.manifests.joint_solutions import solvable_pins
 from envdoctor.manifests.stated_python import StatedTarget, stated_target
 from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.manifests.tried_commands import with_tried_commands
-from envdoctor.resolution.step import NoSolver, StepSolver
+from envdoctor.resolution.step import NoSolver, StepSolver, apart
 from envdoctor.rules import evaluate
 
 NOT_RESOLVED = "not resolved"
@@ -222,7 +222,7 @@ def _fixed(  # noqa: PLR0917
         fix=fix,
         included=included,
         unread=audited.result.coverage.unread,
-        index=solver.index if solver else None,
+        index=apart(solver.index) if solver else None,
         tried=audited.result.findings,
     )
 

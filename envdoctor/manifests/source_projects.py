@@ -18,6 +18,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.main_branches import MAIN_BRANCH
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.step import apart
 
 _TAG = lazy_pattern(r"@v?(\d+(?:\.\d+)+(?:\.?post\d+)?)(?:#|$)")
 _MAX_PROJECTS = 6
@@ -52,7 +53,7 @@ def source_projects(context: GuideContext, state: EnvironmentState, period_end: 
     The newest release stands for the main branch, a release for its tag, and the newest one of the guide's time for a
     commit. `period_end` is the last day of that time; "9" if it is not known.
     """
-    index = context.index_facts
+    index = apart(context.index_facts)  # the time for the questions of the rules can be over
     if index is None:
         return ()
     markers = Markers(state.python or context.trace.python, context.platform)
