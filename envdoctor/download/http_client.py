@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from envdoctor.core.errors import BadInput
-from envdoctor.download.connections import CachingResolver, ConnectionHandler
+from envdoctor.download.connections import KEEP_ALIVE, CachingResolver, ConnectionHandler
 from envdoctor.download.sources import Sources
 from envdoctor.redact.variables import redact_variable
 
@@ -157,7 +157,7 @@ class HttpClient:
         return bool(self._trusted & {parts.netloc.rpartition("@")[2], parts.hostname or ""})
 
     def _get(self, url: str, limit: int, accept: str, byte_range: str) -> Response:
-        headers = {"Accept": accept or "*/*"}
+        headers = {"Accept": accept or "*/*", **KEEP_ALIVE}
         headers |= {"Range": f"bytes={byte_range}"} if byte_range else {}
         headers["Accept-Encoding"] = "identity" if byte_range else "gzip"
         with closing(self.open(url, headers)) as stream:
