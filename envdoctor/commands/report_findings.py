@@ -332,8 +332,9 @@ def _is_refuted_guess(cause: Cause, report: Report) -> bool:
 
 
 def _is_of_an_extension(cause: Cause, report: Report) -> bool:
-    """Whether the lines of a cause are those of extensions of ComfyUI about themselves."""
-    return COMFYUI in report.kinds and all(OF_AN_EXTENSION.match(line) for line in cause.lines)
+    """Whether the lines of a cause are those of extensions of ComfyUI about themselves, and their commands."""
+    own = [line for line in cause.lines if " pip install " not in line]
+    return COMFYUI in report.kinds and bool(own) and all(map(OF_AN_EXTENSION.match, own))
 
 
 def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:

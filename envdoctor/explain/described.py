@@ -32,7 +32,9 @@ HYPOTHETICAL = lazy_pattern(
 PROGRAM_LINE = lazy_pattern(
     r"^\s*(?:\w*(?:Value|Type|Key|Assertion|NotImplemented|Misconfiguration)(?:Error|Exception): "
     r'|File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
-    r"|(?:INFO|DEBUG|WARNING|ERROR)\b)"
+    r"|(?:INFO|DEBUG|WARNING|ERROR)\b"
+    # of the build of an image
+    r"|(?:#\d{1,3} \[[^\]\n]{1,40}\] |Step \d{1,3}/\d{1,3} : )?(?:RUN|COPY|ENV|ARG|FROM|CMD|ENTRYPOINT) )"
 )
 # Messages that list what can be the reason: of Ray about a worker that died, of NCCL's watchdog.
 POSSIBLE_REASONS = lazy_pattern(r"potential root causes|asynchronous nature of CUDA kernels")
