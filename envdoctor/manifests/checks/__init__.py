@@ -49,6 +49,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     missing_packages,
     named_files,
     names,
+    namespace_attributes,
     needed_pythons,
     newer_pythons,
     notebook_order,

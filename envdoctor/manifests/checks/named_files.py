@@ -15,7 +15,9 @@ from envdoctor.manifests.made_files import can_come_from_elsewhere, clones_anoth
 from envdoctor.rules.registry import Problem, rule
 
 CODE_SPANS = "https://spec.commonmark.org/0.31.2/#code-spans"
-_PATH = lazy_pattern(r"(?<!`)`(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:ya?ml|json|toml|ini|cfg|py|sh|ipynb))`(?!`)")
+_PATH = lazy_pattern(
+    r"(?<!`)(`{1,3})(?:\./)?(?P<path>(?:[\w.-]+/)+[\w.-]+\.(?:ya?ml|json|toml|ini|cfg|py|sh|ipynb))\1(?!`)"
+)
 # What a sentence commands, up to the path: `Feel free to change ...`, `Edit the paths in ...`, `see ...`.
 _COMMANDS = lazy_pattern(
     r"\b(?:chang|edit|modif|updat|adjust|adapt|customi[sz]|configur|set|run|execut|launch|open|see|check|refer|look)\w*\b"
@@ -67,7 +69,7 @@ def _named(context: GuideContext) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(context.guide.lines, 1):
         for match in _PATH.finditer(line) if number not in code and not _OTHER.search(line) else ():
             if _COMMANDS.search(line[: match.start()]):
-                yield number, posixpath.normpath(match[1])
+                yield number, posixpath.normpath(match["path"])
 
 
 def _is_there(checkout: Checkout, path: str) -> bool:

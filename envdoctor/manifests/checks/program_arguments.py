@@ -57,7 +57,8 @@ class StartedProgram:
         self.parsers = [each for each in parsers if each.is_decided]
         # Of several parsers, each can have options that the others drop.
         self.dropping = next((each for each in parsers if each.drops_rest and not each.is_open), None)
-        self.dropping = self.dropping if len(parsers) == 1 else None
+        self.has_one_parser = len(parsers) == 1
+        self.dropping = self.dropping if self.has_one_parser else None
 
     def _add_fields(self, parser: Parser, package: str, name: str, context: GuideContext) -> None:
         fields = fields_of(package, name)

@@ -30,6 +30,7 @@ def _found(root: Path, sentence: str, rule: str = "RUN259") -> list[Finding]:
     ("Feel free to change `tts/config/fast.yaml`.", "tts/configs/fast.yaml"),
     ("Edit the learning rate in `./tts/config/slow.yaml` first.", "tts/configs/slow.yaml"),
     ("To score the model, run `scripts/evalute_model.py`.", "scripts/evaluate_model.py"),
+    ("You can refer to ```tts/config/fast.yaml``` for an example.", "tts/configs/fast.yaml"),
     ("Please see `script/evaluate_model.py` for the options.", "scripts/evaluate_model.py"),
 ])  # fmt: skip
 def test_a_sentence_names_a_file_that_is_not_there(sentence: str, nearest: str, tmp_path: Path) -> None:
