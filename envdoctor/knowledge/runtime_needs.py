@@ -20,6 +20,7 @@ class RuntimeLibrary(TableRow, frozen=True, kw_only=True):
     images: frozenset[str]  # that lack it: bare, python, pytorch
     is_loaded_by_others: bool = False  # what requires a package of the row imports it as well
     has_compiler: bool = False  # images with a C compiler have it
+    module: str = ""  # whose import needs it, where a usual machine lacks it as well
     provided: str
 
 

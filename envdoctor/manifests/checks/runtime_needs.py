@@ -10,7 +10,14 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.runtime_needs import RuntimeLibrary, runtime_needs
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.actions import UseImage
+from envdoctor.manifests.checks.evidence import (
+    guide_command,
+    guide_evidence,
+    install_step,
+    line_of,
+    table_evidence,
+)
 from envdoctor.manifests.checks.image_programs import runs_unknown_script, text_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.image_stages import Stage, image_stages
@@ -21,13 +28,15 @@ LIBRARIES = "https://packaging.python.org/en/latest/specifications/platform-comp
 EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/#extras"
 
 
-@rule("RUN117", kind="guide", severity=("error", "warning"), cause="system-library-missing", url=LIBRARIES)
+@rule("RUN117", kind="guide", severity=("error", "warning", "unknown"), cause="system-library-missing", url=LIBRARIES)
 def image_lacks_what_a_package_loads(context: GuideContext) -> Iterator[Problem]:
     """A package loads a library or starts a program of the system that the image lacks and no step installs.
 
     opencv-python needs libGL, openai-whisper the program ffmpeg. An error if the package is named and its import
-    fails, else a warning: the code may not use it.
+    fails, else a warning: the code may not use it. Unknown for a machine, where only what a usual one lacks is
+    reported, such as OpenSlide.
     """
+    yield from _of_machines(context)
     stages = list(image_stages(context.guide.blocks))
     text = "\n".join(text_of(part) for each in stages for part in each.instructions)
     if "--no-install-recommends" in text:
@@ -44,6 +53,30 @@ def image_lacks_what_a_package_loads(context: GuideContext) -> Iterator[Problem]
             continue
         if all(each and _lacks(each, row) for each in images):
             yield _missing(context, row, found)
+
+
+def _of_machines(context: GuideContext) -> Iterator[Problem]:
+    """The packages whose import needs a library that a usual machine lacks, and that no line of the guide names."""
+    text = "\n".join(context.guide.lines)
+    for row in runtime_needs().system if not context.actions(UseImage) else ():
+        for install in context.trace.installs if row.module and not re.search(row.provided, text) else ():
+            named = [each for each in install.action.requirements if each.name in row.packages and not each.url]
+            if not named or install.action.tool == "conda" or row.unless & install.after.packages.keys():
+                continue
+            line = line_of(context, named[0].line, named[0].text)
+            yield Problem(
+                "unknown",
+                f"{named[0].name}: its import loads {row.needs}, which no step installs (not certain: the machine "
+                "can have it)",
+                (
+                    guide_evidence(context, named[0].name, named[0].text, line),
+                    table_evidence(named[0].name, row.needs, row.source, row.date),
+                ),
+                f"Run this in the finished environment. If it fails, install {' '.join(row.apt)} with apt-get.",
+                guide_command(shell_command("python -c {}", f"import {row.module}")),
+                line=line,
+            )
+            break
 
 
 class _User(NamedTuple):

@@ -104,6 +104,23 @@ def test_a_library_that_an_image_lacks(text: str, expected: list[int]) -> None:
 
 
 @each_case(
+    ("steps", "expected"),
+    [
+        (("pip install openslide-python",), [3]),
+        (("pip install openslide-python openslide-bin",), []),
+        (("apt-get install -y openslide-tools", "pip install openslide-python"), []),
+        (("conda install -c conda-forge openslide", "pip install openslide-python"), []),
+        (("conda install -c conda-forge openslide-python",), []),
+        (("pip install opencv-python",), []),  # a usual machine has libGL
+        (("pip install sounddevice",), [3]),
+    ],
+)
+def test_a_library_that_a_usual_machine_lacks(steps: tuple[str, ...], expected: list[int]) -> None:
+    found = findings(sh(*steps), FixedSolver(FixedIndex(), {}), "RUN117")
+    assert [(each.line, each.status) for each in found] == [(line, "unknown") for line in expected]
+
+
+@each_case(
     ("steps", "versions", "expected"),
     [
         (("pip install rembg",), {"rembg": "2.0.67"}, [3]),
