@@ -147,6 +147,10 @@ CASES = {
         "from sklearn.metrics import mean_squared_error as mse\nmse(a, b, squared=False)", "passes squared"
     ),
     "an argument that exists": ("import sklearn.metrics\nsklearn.metrics.mean_squared_error(a, b)", ""),
+    "an argument of the launch": (
+        "import gradio as gr\nwith gr.Blocks() as demo:\n    pass\ndemo.launch(share=True, enable_queue=True)",
+        "passes enable_queue to launch",
+    ),
     "an argument of a component": ("import gradio as gr\ngr.Chatbot(type='messages')", "passes type to Chatbot"),
     "an argument of the base of a component": (
         f"{MASK.format('gr.components.Image')}        super().__init__(source='upload', **kwargs)\nMask()",
