@@ -1,10 +1,13 @@
 """Time of `envdoctor audit` for a uv.lock of 500 packages and for a directory of 50 manifests, as whole processes.
 
-    python tests/benchmarks/audit.py [--runs N] [--lock UV_LOCK]
+    python tests/benchmarks/audit.py [--runs N] [--lock UV_LOCK] [--guide FILE]
 
 Prints the median and the smallest wall time and CPU time. On a machine with other work the CPU time is the comparable
 figure. The lock has the packages of the built-in tables and further names, with 20 wheels each, as uv writes them;
 `--lock` measures another one. The directory contains the files of tests/data/inputs.
+
+With `--guide`, a guide of a checkout is measured instead, once to fill the caches and then N times, with the package
+index and without it: CPU time includes the runs of uv. The ratio of the two hardly depends on the machine.
 """
 
 from __future__ import annotations
@@ -76,10 +79,10 @@ def write_directory(folder: Path) -> int:
     return count
 
 
-def measure(target: Path) -> Sample:
+def measure(target: Path, *options: str) -> Sample:
     """Run an audit once."""
     start = time.perf_counter()
-    command = [sys.executable, "-m", "envdoctor", "audit", str(target)]
+    command = [sys.executable, "-m", "envdoctor", "audit", str(target), *options]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     wall = time.perf_counter() - start
@@ -88,12 +91,28 @@ def measure(target: Path) -> Sample:
     return Sample(wall, usage.ru_utime + usage.ru_stime)
 
 
+def measure_guide(guide: Path, runs: int) -> None:
+    """Measure the audit of a guide with the package index, in relation to the one without it."""
+    cpu = []
+    for when in ("never", "auto"):
+        measure(guide, "--resolve", when)
+        samples = [measure(guide, "--resolve", when) for _ in range(runs)]
+        cpu.append(min(sample.cpu for sample in samples))
+        wall = min(sample.wall for sample in samples)
+        print(f"{guide.name} with --resolve {when}: wall {wall:.2f} s, CPU {cpu[-1]:.2f} s")
+    print(f"ratio of the CPU times: {cpu[1] / cpu[0]:.1f}")
+
+
 def main() -> None:
-    """Measure both."""
+    """Measure both, or a guide."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--lock", type=Path)
+    parser.add_argument("--guide", type=Path)
     options = parser.parse_args()
+    if options.guide:
+        measure_guide(options.guide, options.runs)
+        return
     with tempfile.TemporaryDirectory() as folder:
         lock, directory = Path(folder, "uv.lock"), Path(folder, "project")
         write_lock(lock)
