@@ -75,7 +75,8 @@ class SetSolver:
         self.preferences = (*self.corrected.preferences, *preferences)
         attempt, note = self._attempt(requirements, backend)
         versions = {name: version.partition("+")[0] for name, version in attempt.versions.items()}
-        pins = {pin: versions.get(normalize_name(Requirement(pin).name), "") for pin in self.preferences}
+        exact = [pin for pin in self.preferences if "==" in pin]
+        pins = {pin: versions.get(normalize_name(Requirement(pin).name), "") for pin in exact}
         lost = [pin for pin, version in pins.items() if version not in ("", pin.partition("==")[2])]
         if not lost or not self.sources.extra_indexes:
             return attempt, note
@@ -144,7 +145,7 @@ class SetSolver:
             for text in requirements:
                 self._write_source_only(folder, text)
             named = {normalize_name(Requirement(text).name) for text in requirements}
-            for package, version in newest_source_releases("9"):  # in place of an older one that has a wheel
+            for package, version in newest_source_releases(self.day or "9"):  # in place of an older one with a wheel
                 self._write_wheel(folder, package, version, is_read=package in named)
             for package, version in self.source_only:
                 self._write_wheel(folder, package, version)

@@ -26,7 +26,7 @@ _HAS_PACKAGES = lazy_pattern(
 )  # of other releases, or all that is missing
 _IF_IT_FAILS = lazy_pattern(r"If it fails, install (.+)\.$")
 _EXACT = lazy_pattern(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
-_BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
+_BUILT = frozenset({"flash-attn", "xformers"})  # for the torch of the set, which a solver does not know
 
 
 def missing_packages(findings: Sequence[Finding]) -> list[str]:

@@ -284,3 +284,15 @@ def test_what_is_built_after_a_set_limits_it(sources: Sources) -> None:
     (limited,) = [text for text in solved.corrected.requirements if text.startswith("pydantic==")]
     assert limited.startswith("pydantic==1.")
     assert solved.versions["deepspeed"] == "0.8.3"
+
+
+def test_the_source_archive_of_a_set_is_of_its_day(sources: Sources) -> None:
+    """deepspeed has no wheel: a placeholder takes the place of its newest release of that day, not of today."""
+    pins = ("deepspeed", "numpy==1.26.4")
+    past = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.10", requirements=pins, own=pins, wanted=pins,
+        exclude_newer="2024-06-16", oldest_day="2024-02-05",
+    )  # fmt: skip
+    solved = solve_set(past, sources, index=FixedIndex())
+    assert (solved.state, solved.day) == ("solved", "2024-06-16")
+    assert ("deepspeed", "0.14.3") in {tuple(pin.split("==")) for pin in solved.corrected.built_later}

@@ -331,6 +331,7 @@ IMPORTS: dict[str, tuple[Finding, list[str]]] = {
     "a question": (absent("unknown", "pandas"), []),
     "of the set": (absent("warning", "einops"), []),
     "that is dropped": (absent("warning", "flash-attn"), []),
+    "that is built after the set": (absent("warning", "deepspeed"), ["deepspeed"]),
 }
 
 
