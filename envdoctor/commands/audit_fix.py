@@ -213,7 +213,11 @@ def fixed_set(solved: SolvedSet, unfit: str = "", trial: str = "") -> FixedSet:
     needs += [_BUILT_BY_PROJECT.format(each) for each in corrected.built_with_torch if each in names]
     built = "; ".join([f"built from source: {', '.join(solved.built)}", *needs]) if solved.built else ""
     count = len(solved.dependencies)
-    later = [each.name for each in corrected.dropped if each.reason.startswith(INSTALLED_LATER)]
+    later = [
+        each.name
+        for each in corrected.dropped
+        if each.reason.startswith(INSTALLED_LATER) and each.name not in solved.versions
+    ]
     uncompared = f"not compared with what is installed later: {', '.join(later)}" if later else ""
     older = f"the requirements file also pins {count} dependencies of {solved.day}" if count else ""
     return FixedSet(

@@ -153,6 +153,8 @@ LATER = "not compared with what is installed later: "
 def test_a_set_names_what_it_was_not_compared_with(steps: tuple[str, ...], names: str) -> None:
     solved = SolvedSet(corrected=main_of(*steps), state="solved", target="x86_64-manylinux_2_35, Python 3.12")
     assert fixed_set(solved).note == (f"{LATER}{names}" if names else "")
+    compared = replace(solved, versions={names: "1.0"})  # solved with what is built after the set
+    assert not fixed_set(compared).note
 
 
 def test_a_set_has_the_releases_that_were_not_compared_in_its_notes() -> None:
