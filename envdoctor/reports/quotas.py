@@ -12,6 +12,8 @@ USED = lazy_pattern(r"(?i)(?:space|disk|data)?_?used?(?:\W?[KMGT]i?B?\W?)?$|spac
 LIMIT = lazy_pattern(r"(?i)(?:(?:hard|soft)_?)?limit$|quota$")
 PERCENT = lazy_pattern(r"(?i)(?:used?|usage|full)?%(?:used?|full|usage)?$|percent\w*$")
 SIZE = lazy_pattern(r"\d[\d.]{0,15}[KMGTP]?i?B?\*?%?$")
+OF_DISKS = lazy_pattern(r"(?i)file_?system|director|volume|quota|disk|storage|\bpath\b")
+NO_QUOTA = frozenset({"Mounted", "CPU", "GPU", "MEM"})  # of df, which counts a disk, and of `docker stats`
 MIN_COLUMNS = 3
 
 
@@ -42,10 +44,10 @@ def parse_quotas(lines: list[Line]) -> Section | None:
 
 
 def _is_heading(words: list[str]) -> bool:
-    """Whether a line names what is used, and the limit or the share. `df` counts a disk."""
-    has_limit = any(LIMIT.match(word) or PERCENT.match(word) for word in words)
-    is_of_df = "Mounted" in words
-    return len(words) >= MIN_COLUMNS and not is_of_df and has_limit and any(map(USED.match, words))
+    """Whether a line names a place, what is used, and the limit or the share. Hours of a project have no place."""
+    if len(words) < MIN_COLUMNS or not NO_QUOTA.isdisjoint(words) or not any(map(OF_DISKS.search, words)):
+        return False
+    return any(map(USED.match, words)) and any(LIMIT.match(word) or PERCENT.match(word) for word in words)
 
 
 def _is_full(heading: list[str], words: list[str]) -> bool:

@@ -40,6 +40,13 @@ def test_a_full_quota(text: str, causes: set[str]) -> None:
     assert blamed_causes(text) == causes
 
 
-def test_a_full_file_system_of_df_is_no_quota() -> None:
-    text = "Filesystem Size Used Avail Use% Mounted on\n/dev/loop3 64M 64M 0 100% /snap/core20/2318\n"
+@each_case(
+    "text",
+    [
+        "Filesystem Size Used Avail Use% Mounted on\n/dev/loop3 64M 64M 0 100% /snap/core20/2318\n",
+        "NAME  CPU %  MEM USAGE / LIMIT  MEM %\nvllm  100.00%  62GiB / 62GiB  100.00%\n",
+        "Project   Used   Limit   Percent\nlab123   5000   5000   100\n",
+    ],
+)
+def test_a_table_of_something_else_is_no_quota(text: str) -> None:
     assert blamed_causes(text) == set()
