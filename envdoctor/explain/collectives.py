@@ -23,6 +23,10 @@ PROGRESS = lazy_pattern(
     r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?Rank (?P<rank>\d+)\][^\n]*?[Ll]ast enqueued(?: NCCL)? work: "
     r"(?P<enqueued>-?\d+)(?:, last completed(?: NCCL)? work: (?P<completed>-?\d+))?"
 )
+# Of torch's desynchronization report: `[1] finished collective #2, but didn't join collective #3 (count from 1)`.
+NOT_JOINED = lazy_pattern(
+    r"\[(?P<rank>\d{1,5})\] finished collective #(?P<last>\d+), but didn't join collective #(?P<next>\d+)"
+)
 RANKS_SHOWN = 8
 NEAR = 10  # collectives; a larger difference is probably the number of another process group
 
@@ -64,6 +68,11 @@ def collective_summary(lines: Iterable[str]) -> str:
         parts.append(
             "The ranks run different collectives: a branch, a batch or a save depends on the rank, or one is behind."
         )
+    parts += [
+        f"Rank {each['rank']} finished number {each['last']} (from 1) and did not join number {each['next']}: "
+        "a branch of the program calls a collective on some ranks only, or that rank ended or is slow."
+        for each in list(NOT_JOINED.finditer(text))[:RANKS_SHOWN]
+    ]
     missing = sorted(set(range(max(_known_ranks(text)) + 1)) - set(waiting))
     reached = {each.rank: each for each in map(_progress, PROGRESS.finditer(text))}
     parts += _sentences_about_missing(missing, reached, min(each.number for each in waiting.values()))

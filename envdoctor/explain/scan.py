@@ -55,7 +55,7 @@ LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of 
 QUOTE_IN_PATTERN = lazy_pattern(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
-WATCHDOG_LINE = lazy_pattern(r"[^\n]{0,400}(?:WorkNCCL\(|[Ll]ast enqueued)[^\n]{0,400}")
+WATCHDOG_LINE = lazy_pattern(r"[^\n]{0,400}(?:WorkNCCL\(|[Ll]ast enqueued|but didn't join collective)[^\n]{0,400}")
 
 
 class Scan(Record, frozen=True):

@@ -117,6 +117,11 @@ def test_the_reports_of_all_ranks_are_summarized(lines: list[str], words: list[s
     assert all(word in summary for word in words), summary
 
 
+def test_the_rank_that_does_not_join_a_collective_is_named() -> None:
+    text = report(0, 2) + "\n [1] finished collective #2, but didn't join collective #3 (count from 1)\n"
+    assert "Rank 1 finished number 2 (from 1) and did not join number 3" in explain_text(text).causes[0].fix
+
+
 def test_text_without_a_report_has_no_summary() -> None:
     assert collective_summary(["NCCL INFO Init COMPLETE", progress(0, 7, 9)]) == ""
 
