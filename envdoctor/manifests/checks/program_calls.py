@@ -286,7 +286,8 @@ def _fix(
         return f"Other calls of the programs need a release after {package} {last}: {change}."
     if is_built and all(changes):
         return f"{change[0].upper()}{change[1:]}."
-    return f"Use {package} {last}, for which the code is written, or {change}."
+    release = f"{package} {last}" if last else f"a release of {package}"
+    return f"Use {release}, for which the code is written, or {change}."
 
 
 def _problem(
@@ -304,7 +305,8 @@ def _problem(
     is_built = package.name in COMPILED | TORCH_FAMILY
     is_newer = any(_needs_newer(each, package.name, last) for each in uses)
     model = next(names_without(package.name, last, named_models(context)), "")
-    pin = "" if excluding or package.condition or is_built or is_newer or model else f"{package.name}=={last}"
+    has_pin = last and not (excluding or package.condition or is_built or is_newer or model)
+    pin = f"{package.name}=={last}" if has_pin else ""
     further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
     listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")
     return Problem(

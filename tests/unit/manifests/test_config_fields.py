@@ -84,3 +84,18 @@ def test_a_configuration_file_has_a_removed_field(name: str, tmp_path: Path) -> 
     found = [(each.status, each.message) for each in result.findings if each.id == "RUN222"]
     assert [status for status, _ in found] == ["error"] * is_refused, found
     assert all("conf/a.yaml sets evaluation_strategy, a field of" in message for _, message in found)
+
+
+def test_a_field_that_no_compared_release_before_has_names_no_release(tmp_path: Path) -> None:
+    """TRL 0.11.4 has no GRPOConfig, and no older release has one."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text("")
+    (tmp_path / "conf/a.yaml").write_text("beta: 0.1\nnum_generations: 4\n")
+    (tmp_path / "train.py").write_text(TRL.replace("SFTConfig", "GRPOConfig"))
+    versions = {**VERSIONS, "trl": "0.11.4"}
+    text = sh("pip install torch transformers trl==0.11.4", "python train.py --config conf/a.yaml")
+    found = audit_text(text, str(tmp_path / "README.md"), None, FixedSolver(FixedIndex(), versions), python="3.12")
+    reported = [each for each in found.result.findings if each.id == "RUN222"]
+    assert reported
+    assert not [each for each in reported if each.remedies or "Use trl ," in each.fix], reported
