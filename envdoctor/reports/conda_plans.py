@@ -39,6 +39,7 @@ CUDA_BUILD, CPU_BUILD = (
 )
 FEWEST = 3  # rows, if no title is in the text
 ITEM = lazy_pattern(r"- ([\w./-]{1,60}::)?(\S.{0,160})$")
+EXACT = lazy_pattern(r"([a-z0-9_][\w.-]{0,80})=(\d{1,4}(?:\.\d{1,4}){2,3})$")  # without the build
 CONDA_PYTHON = lazy_pattern(r"python==?(3\.\d{1,2}(?:\.\d{1,2})?)(?:\.\*)?$")
 
 
@@ -98,8 +99,8 @@ def parse_conda_environment(lines: list[Line]) -> Section | None:
         elif match := PINNED.match(item[2]):
             section.add_distribution(match[1], match[2])
             section.consumed.add(line.number)
-        elif build := CONDA_EXPORT.match(item[2]):
-            of_conda.append([build[1], build[2], build[3], (item[1] or "").rstrip(":")])
+        elif build := CONDA_EXPORT.match(item[2]) or EXACT.match(item[2]):
+            of_conda.append([*build.groups(), (item[1] or "").rstrip(":")])
             section.consumed.add(line.number)
         elif python := CONDA_PYTHON.match(item[2]):
             section.set_fact("stack.python_version", python[1])

@@ -154,3 +154,18 @@ def test_a_name_that_ends_in_py_is_not_python() -> None:
 def test_a_long_list_of_installed_packages_is_read_to_its_end(torch: str, causes: set[str]) -> None:
     packages = " ".join(f"package-of-many-{number}.0.0" for number in range(1, 90))
     assert blamed_causes(f"Successfully installed {packages} torch-{torch} torchtext-0.18.0") == causes
+
+
+@each_case(("vision", "causes"), [("0.13.1", {"torch-companion-mismatch"}), ("0.14.1", set())])
+def test_an_environment_file_without_builds(vision: str, causes: set[str]) -> None:
+    text = f"""name: zoe
+channels: [pytorch, nvidia]
+dependencies:
+  - cuda=11.7.1
+  - numpy=1.24.1
+  - python=3.9.7
+  - pytorch=1.13.1
+  - torchvision={vision}
+"""
+    assert parse_report(text).stack.python_version.value == "3.9.7"
+    assert blamed_causes(text) == causes
