@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from envdoctor.core.patterns import lazy_pattern
@@ -89,7 +90,7 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
         faults = {
             (each.place, each.fact): each
             for use in uses
-            if _can_concern(use.name, package.name)
+            if (concerned := _concerned_packages(use.name)) is None or package.name in concerned
             for each in _faults(use, package)
             if not _is_accepted_by_patch(use, package, each)
         }
@@ -109,12 +110,14 @@ def _is_run(context: GuideContext, use: ProgramUse) -> bool:
     return use.is_of_text or is_started(context, use.line)
 
 
-def _can_concern(name: str, package: str) -> bool:
-    """Whether a change of a package can concern a use: few of a checkout do."""
+@cache
+def _concerned_packages(name: str) -> frozenset[str] | None:
+    """The packages of which a change can concern a use: few of a checkout do. None: any package."""
     top, owner = name.partition(".")[0], name.rpartition(".")[2]
-    strict = _STRICT.get(top)  # its base classes can be of any package
-    is_strict = strict is not None and strict.fullmatch(owner) is not None
-    return is_strict or package == DISTRIBUTIONS.get(top, top.replace("_", "-")) or package in changing_packages(name)
+    strict = _STRICT.get(top)
+    if strict is not None and strict.fullmatch(owner):  # its base classes can be of any package
+        return None
+    return frozenset((DISTRIBUTIONS.get(top, top.replace("_", "-")), *changing_packages(name)))
 
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
