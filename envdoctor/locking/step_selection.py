@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.knowledge.published import releases_in_range
@@ -89,11 +90,15 @@ def companion_first(solve: Solve, question: StepQuestion, solution: StepSolution
     return newest if newest.versions else solution
 
 
-def keep_installed(solve: Solve, question: StepQuestion, solution: StepSolution) -> StepSolution:
+def keep_installed(
+    solve: Solve, index: IndexFacts | None, question: StepQuestion, solution: StepSolution
+) -> StepSolution:
     """The solution with the installed releases that its new packages accept.
 
     Of several indexes, uv takes a preference from the first one that has the release; for a constraint, it reads
     all. The installed releases of the solution stay: else uv would exchange torch to keep an old setuptools.
+    A new dependency that pip selects after the installed ones is an older release, if they need it: pandas 3.0
+    for an installed numpy 1.26 (pip 23.2, tried on 2026-11-29).
     """
     installed, solved = {*question.preferences}, {*pins_of(solution)}
     changed = {pin for pin in installed - solved if leading_name(pin) in solution.versions}
@@ -111,9 +116,22 @@ def keep_installed(solve: Solve, question: StepQuestion, solution: StepSolution)
     runs = iter(range(_MAX_RELEASED))
     while kept and next(runs, None) is not None:
         preferences = tuple(pin for pin in question.preferences if pin not in kept)
-        constraints = (*question.constraints, *chosen, *held, *sorted(kept))
-        found, output = solve(question._replace(preferences=preferences, constraints=constraints))
-        if found.versions:
-            return found
+        rank = partial(_rank_of_pip, index, question, solution) if index else None
+        earlier = _selected_before(kept, chosen, named, rank) if rank else chosen
+        output = ""
+        for new in (chosen, earlier) if len(earlier) < len(chosen) else (chosen,):
+            constraints = (*question.constraints, *new, *held, *sorted(kept))
+            found, text = solve(question._replace(preferences=preferences, constraints=constraints))
+            if found.versions:
+                return found
+            output = output or text
         kept = without_excluded(kept, output)
     return solution
+
+
+def _selected_before(
+    kept: Collection[str], new: Iterable[str], named: Collection[str], rank: Callable[[str], tuple[bool, bool, str]]
+) -> list[str]:
+    """The new packages that are named, or that pip selects before all of the installed ones."""
+    first = min(rank(leading_name(pin)) for pin in kept)
+    return [pin for pin in new if leading_name(pin) in named or rank(leading_name(pin)) < first]

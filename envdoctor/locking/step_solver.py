@@ -135,7 +135,7 @@ class UvStepSolver:
             if solution and question.is_of_uv:
                 solution = self._with_older_builds(question, solution)
             if solution and self.sources.extra_indexes:
-                solution = keep_installed(self.solve, question, solution)
+                solution = keep_installed(self.solve, self.index, question, solution)
             self.solved[question] = solution
         return self.solved[question]
 

@@ -6,7 +6,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex
 
 from envdoctor.locking.step_question import StepQuestion
-from envdoctor.locking.step_selection import dependencies_first
+from envdoctor.locking.step_selection import dependencies_first, keep_installed
 from envdoctor.resolution.step import StepSolution
 
 OLD = {"reader": "1.0", "datasets": "2.14.4", "fsspec": "2026.9.0"}
@@ -41,3 +41,30 @@ def test_the_order_of_pip(
     assert (dependencies_first(solve, index, question, old) is not old) == is_selected
     assert [each.constraints for each in questions] == ([] if preferences else [("datasets>2.14.4",)])
     assert dependencies_first(solve, None, question, old) is old  # the order is unknown
+
+
+@each_case(
+    "requires, named, is_kept",
+    [
+        (["pandas", "numpy>=1.17"], ("reader",), True),
+        (["pandas<4", "numpy>=1.17"], ("reader",), False),  # pandas is selected first
+        (["pandas", "numpy>=1.17"], ("reader", "pandas"), False),
+    ],
+)
+def test_an_installed_dependency_stays_for_an_older_one(
+    requires: list[str], named: tuple[str, ...], is_kept: bool
+) -> None:
+    """The new pandas 3.1 requires numpy 2; pandas 3.0 accepts the installed numpy."""
+    index = FixedIndex()
+    index.requirements = {"reader 1.0": requires}
+    newest = StepSolution(
+        {"reader": "1.0", "numpy": "2.5.5", "pandas": "3.1.1"}, {"numpy": ("reader",), "pandas": ("reader",)}
+    )
+    older = StepSolution({"reader": "1.0", "numpy": "1.26.4", "pandas": "3.0.6"})
+
+    def solve(question: StepQuestion) -> tuple[StepSolution, str]:
+        is_possible = "numpy==1.26.4" in question.constraints and "pandas==3.1.1" not in question.constraints
+        return (older, "") if is_possible else (StepSolution({}), "")
+
+    question = StepQuestion(named, (), (), ("numpy==1.26.4",), (), "3.12", "x86_64-manylinux_2_35", "", True)
+    assert keep_installed(solve, index, question, newest) is (older if is_kept else newest)

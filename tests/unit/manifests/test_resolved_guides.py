@@ -106,8 +106,8 @@ def test_the_torchvision_of_a_dependency_replaces_torch_by_pip(solver: UvStepSol
     kept = StepSolution({"vision-user": "1.0", "torch": "2.7.1", "torchvision": "0.22.1"})
     assert companion_first(solver.solve, question, kept).versions["torch"] == "2.15.0"
     replaced = StepSolution({"vision-user": "1.0", "torch": "2.15.0", "torchvision": "0.29.2"})
-    assert keep_installed(solver.solve, question, replaced).versions["torch"] == "2.15.0"
-    of_uv = keep_installed(solver.solve, question._replace(is_of_uv=True), replaced)
+    assert keep_installed(solver.solve, None, question, replaced).versions["torch"] == "2.15.0"
+    of_uv = keep_installed(solver.solve, None, question._replace(is_of_uv=True), replaced)
     assert (of_uv.versions["torch"], of_uv.versions["torchvision"]) == ("2.7.1", "0.22.1")
 
 
