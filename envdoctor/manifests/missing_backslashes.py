@@ -23,7 +23,7 @@ _PROGRAM = lazy_pattern(
     r"|(?:docker|podman)\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?){0,9}run\s|(?:uv|poetry|conda)\s+run\s|(?:\./)?[\w/.-]+\.(?:py|sh)(?=\s|$))"
 )
 # What prints or describes options: the next lines can be that text.
-_DESCRIBES = lazy_pattern(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
+_DESCRIBES = lazy_pattern(r"\s(?:--?h(?:elp)?\b|\[(?!\.\.\.\])|\.\.\.|OPTIONS|options\b)")
 _DESCRIPTION = lazy_pattern(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
 _OPTION = lazy_pattern(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
 _OVERRIDE = lazy_pattern(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
