@@ -167,7 +167,9 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     if has_left_out_cd and (folder or len(elsewhere) > 1 or is_of_reader):
         return  # the guide leaves out the step that enters its directory
     if elsewhere:
-        nearest = "" if is_in_folder and (len(below) > 1 or _USUAL.fullmatch(name)) else (below or elsewhere)[0]
+        is_unclear = is_in_folder and (len(below) > 1 or _USUAL.fullmatch(name))
+        most_alike = max(below or elsewhere, key=lambda each: difflib.SequenceMatcher(None, path, each).ratio())
+        nearest = "" if is_unclear else most_alike
     elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]

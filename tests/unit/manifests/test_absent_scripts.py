@@ -164,6 +164,15 @@ def test_the_script_of_another_step_is_not_the_one_that_is_meant(checkout: Path)
     ]
 
 
+def test_the_folder_whose_name_is_most_alike_has_the_script(checkout: Path) -> None:
+    names = ("deep/gpt/prepare_rows.py", "deep/openlines/prepare_rows.py")
+    write_files(checkout, dict.fromkeys(names, "import torch\n"))
+    (found,) = _scripts(checkout, "python deep/lines2/prepare_rows.py")
+    for name in names:
+        (checkout / name).unlink()
+    assert found.fix == "Start deep/openlines/prepare_rows.py, if it is the script that is meant."
+
+
 def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
     install, start = "pip install torch==2.8.0", "bash ./run_zeros.sh"
     for folder, lines in ((f"{checkout.name}/scripts", [5]), (f"{checkout.name}/absent", []), ("scripts", [])):

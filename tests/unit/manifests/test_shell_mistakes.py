@@ -49,7 +49,7 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "options of two programs": (("python a.py", "--x 1", "python b.py", "--y 1"), "RUN177", [3, 5]),
     "a table of options": (("python x.py", "--lr   the rate of learning", "--bs   size"), "RUN177", []),
     "a list of options": (("python x.py", "--lr: rate", "- --bs"), "RUN177", []),
-    "values that a reader adds": (("python x.py", "--ckpts /path/to/a.pt [...]", "--out /path/to/b.pt"), "RUN177", [3]),
+    "values that a reader adds": (("python x.py", "--ckpts a.pt b.pt [...]", "--out c.pt"), "RUN177", [3]),
     "the output of --help": (("python x.py --help", "--lr LR", "--bs BS"), "RUN177", []),
     "a synopsis": (("python x.py [options]", "--lr LR"), "RUN177", []),
     "a session": (("$ python x.py", "--lr 1"), "RUN177", []),
