@@ -128,6 +128,10 @@ def normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+_TORCH_BUILD = lazy_pattern(r"cpu$|cu\d{3}$|rocm|xpu")
+_OF_CUDA = lazy_pattern(r"nvidia-[a-z0-9-]+-(cu\d\d)(?!\d)")
+
+
 @cache
 def releases_of(package: str) -> dict[str, Release]:
     """The releases of a package by version, newest first; empty for packages without a table."""
@@ -145,7 +149,20 @@ def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
     if is_local_build(version) or (package == "vllm" and re.match(r"cpu|rocm|xpu", local_part(version))):
         return ()
     row = releases_of(package).get(public_part(version)) or _neighbours(package, public_part(version))
-    return (*(row.requires if row else ()), *_undeclared_requirements(package, public_part(version)))
+    requires = _of_build(row.requires, local_part(version)) if row else ()
+    return (*requires, *_undeclared_requirements(package, public_part(version)))
+
+
+def _of_build(requires: tuple[str, ...], build: str) -> tuple[str, ...]:
+    """The requirements without NVIDIA's packages for another CUDA than that of a build of the PyTorch index.
+
+    The tables have those of the wheels on PyPI: torch 2.2.0 for CUDA 12.1 requires nvidia-nccl-cu12, and its build
+    for CUDA 11.8 nvidia-nccl-cu11 (locks of public projects with 2.2.0, 2.3.1 and 2.7.1+cu118, 2026-11-29).
+    """
+    if not _TORCH_BUILD.match(build):
+        return requires
+    cuda = build[:4]
+    return tuple(line for line in requires if (match := _OF_CUDA.match(line)) is None or match[1] == cuda)
 
 
 def is_before_requirements(package: str, version: str) -> bool:

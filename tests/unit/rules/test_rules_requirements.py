@@ -38,6 +38,15 @@ def test_a_release_that_the_table_lacks_has_the_requirements_of_its_neighbours()
     assert requirements_of_release("transformers", "4.46.0.dev0") == ()
 
 
+@each_case(
+    ("version", "required"), [("2.2.0", True), ("2.2.0+cu121", True), ("2.2.0+cu118", False), ("2.2.0+cpu", False)]
+)
+def test_a_build_of_torch_requires_the_packages_of_its_cuda(version: str, required: bool) -> None:
+    lines = requirements_of_release("torch", version)
+    assert any(line.startswith("nvidia-nccl-cu12") for line in lines) is required
+    assert any(line.startswith("triton") for line in lines)
+
+
 def test_specifiers_are_short_and_have_both_bounds() -> None:
     """A trailing comma is valid in METADATA, but not in a command."""
     names = (("a", "numpy (>=1.20,)"), ("b", "numpy>=1.26,<3,!=2.0.1"), ("c", "numpy<2.3,"))
