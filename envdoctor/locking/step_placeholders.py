@@ -74,4 +74,4 @@ def placeholder_requirements(name: str, version: str) -> tuple[str, ...]:
         if package == name and is_of_index and satisfies(public, versions) is True
         for each in requires
     )
-    return (*requirements_of_release(name, public), *left_out)
+    return (*requirements_of_release(name, version if is_of_index else public), *left_out)

@@ -20,6 +20,8 @@ from envdoctor.resolution.step import StepProblem
         ("torch", "2.9.1+cpu", "networkx", True),
         ("torch", "2.9.1+cpu", "triton==3.5.1", True),  # of the tables
         ("torch", "1.13.1+cu117", "jinja2", False),
+        ("torch", "2.2.0+cu121", "nvidia-nccl-cu12==2.19.3", True),
+        ("torch", "2.2.0+cu118", "nvidia-nccl-cu12==2.19.3", False),  # of another CUDA
         ("torch", "2.9.1+installed", "jinja2", False),  # an installed release has its requirements
         ("torchvision", "0.24.1+cu128", "pillow", True),
         ("torchvision", "0.24.1+cu128", "requests", False),
