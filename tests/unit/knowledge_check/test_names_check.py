@@ -37,12 +37,6 @@ ROWS = {
 Write = Callable[[dict[str, list[str]]], None]
 
 
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are kept under the address of their wheel, and a later server can have the same port."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def write_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Replace the built-in tables by one of names of the package demo."""

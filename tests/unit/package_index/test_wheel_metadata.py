@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from support.local_packages import Index, serve, write_wheel
 
 from envdoctor.download.http_client import HttpClient
@@ -13,7 +14,8 @@ from envdoctor.package_index.simple_index import read_project
 from envdoctor.package_index.wheel_metadata import read_metadata
 
 
-def test_metadata_is_requested_once(tmp_path: Path) -> None:
+def test_metadata_is_requested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # an earlier server can have had the same port
     write_wheel(tmp_path, "alpha", "1.0", requires=["beta>=2"])
     with serve(Index({"main": tmp_path})) as index:
         client = HttpClient(Sources(), end=time.monotonic() + 20)
