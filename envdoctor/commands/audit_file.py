@@ -133,9 +133,8 @@ def audit_file(
     if result.kind == "lock":
         raise reject_fix("a lock of a profile", "envdoctor lock NAME")
     # Several files are corrected one by one.
-    own = {
-        each: read for each, read in on_disk.read.items() if each.suffix in (".txt", ".in") and not fix_only_problems
-    }
+    lists = {each: read for each, read in on_disk.read.items() if each.suffix in (".txt", ".in")}
+    own = {} if fix_only_problems else lists
     outcome = _fixed(path, text, audited, machine, solver, fix, python=python, included=own)
     fixed = msgspec.structs.replace(
         result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands

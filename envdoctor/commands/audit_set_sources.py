@@ -46,7 +46,7 @@ def solve_with_sources(corrected: CorrectedSet, solve: Solve) -> SolvedSet:
 def _one_by_one(
     corrected: CorrectedSet, sources: Sequence[SourceProject], known: tuple[SolvedSet, SolvedSet], solve: Solve
 ) -> tuple[SolvedSet, list[SourceProject], dict[SourceProject, str]]:
-    """The set with each project that changes nothing of it; these projects, and the reasons against the others.
+    """The set with each project that leaves it unchanged; these projects, and the reasons against the others.
 
     `known` are the sets without projects and with all of them.
     """
